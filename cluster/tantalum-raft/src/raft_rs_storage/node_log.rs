@@ -21,6 +21,9 @@ use crate::{Error, ErrorKind, Group, Lsn, Result, StateSnapshot};
 ///   for the devices ([`RawNode::advance_append_async`](raft::RawNode::advance_append_async)).
 /// - The newest entries are in memory. raft-rs reads others, for a follower that lags behind, from the devices, which blocks.
 /// - A snapshot has all rows of the state machine in its data, so it takes as much memory as they do.
+/// - A ready with a snapshot is durable when it is persisted. Before anything else is asked of raft-rs,
+///   [`on_persist_ready`](raft::RawNode::on_persist_ready) and [`advance_apply_to`](raft::RawNode::advance_apply_to) must tell it so: until
+///   then it may ask for entries that the snapshot replaced, and panics.
 ///
 /// ```
 /// use std::sync::{Arc, mpsc};
@@ -121,7 +124,7 @@ impl NodeLog {
     /// [`on_persist_ready`](raft::RawNode::on_persist_ready) is called and
     /// [`persisted_messages`](raft::Ready::persisted_messages) are sent, for this ready and those before.
     ///
-    /// A new committed index alone is kept too, and need not be durable.
+    /// A new committed index alone is kept too, and need not be durable. A ready with a snapshot is durable when this returns.
     ///
     /// # Errors
     /// - [`LogFull`](ErrorKind::LogFull) if too much of the log is needed. It may be called again with the same ready when
@@ -142,6 +145,9 @@ impl NodeLog {
         }
         if ready.must_sync() {
             self.must_be_durable = end;
+        }
+        if !ready.snapshot().is_empty() {
+            self.group.log().flush(end)?;
         }
         Ok(self.must_be_durable)
     }

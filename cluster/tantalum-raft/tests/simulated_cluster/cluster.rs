@@ -109,7 +109,7 @@ impl Cluster {
     /// Ticks of a node's clock, which is more or less even.
     fn run_clock(&self, id: u64, mut random: Random) {
         loop {
-            let usual = random.u64(500..2500);
+            let usual = random.u64(500..2500) * self.world.options.slowness.div_ceil(2);
             sleep(Duration::from_micros(if random.u32(0..300) == 0 { usual * 8 } else { usual }));
             if self.clocks_go.load(Ordering::Relaxed)
                 && let Some(inbox) = self.world.network.inbox(id)
@@ -170,9 +170,9 @@ impl Cluster {
         self.nodes.lock().values().for_each(Machine::calm);
         let (begin, mut random, mut was_answered) = (now(), Random::with_seed(0), false);
         loop {
-            assert!(begin.elapsed() < RECOVERY, "the nodes do not come to rest: {:?}", self.world.history());
+            assert!(begin.elapsed() < RECOVERY, "the nodes do not come to rest: {:?}", self.world.history().progress());
             was_answered |= super::ask(&self.world, Request::Append { key: 0, value: random.u64(..) }, &mut random);
-            sleep(Duration::from_millis(100));
+            sleep(Duration::from_millis(100) * self.world.options.slowness as u32);
             // Messages that are under way arrive, and no others are sent.
             self.clocks_go.store(false, Ordering::Relaxed);
             sleep(Duration::from_millis(50));

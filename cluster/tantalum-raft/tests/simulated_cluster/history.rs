@@ -105,6 +105,11 @@ impl History {
         self.applied.last_key_value().map_or(0, |(index, _)| *index)
     }
 
+    /// How far each node has come, and the last term with a leader.
+    pub fn progress(&self) -> (&BTreeMap<u64, u64>, Option<(&u64, &u64)>) {
+        (&self.nodes, self.leaders.last_key_value())
+    }
+
     pub fn leaders(&self) -> usize {
         self.leaders.len()
     }

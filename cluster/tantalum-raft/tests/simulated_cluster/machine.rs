@@ -130,8 +130,11 @@ impl Machine {
         }
     }
 
-    /// One of the raft log's devices becomes late, hangs, or is as it was. Returns whether only a power cut helps.
+    /// One of the raft log's devices becomes late, hangs, or is as it was, if there is power. Returns whether only a power cut helps.
     pub fn disturb(&self, random: &mut Random) -> bool {
+        if !self.has_power() {
+            return false;
+        }
         let disturbance = random.u32(0..3);
         match &self.logs[random.usize(0..self.logs.len())] {
             Unit::Memory(device) => {

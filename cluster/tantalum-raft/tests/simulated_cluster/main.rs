@@ -26,7 +26,7 @@ const NODES: u64 = 3;
 const CLIENTS: u64 = 4;
 const KEYS: u8 = 3;
 /// A client gives up waiting after so long.
-const PATIENCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_millis(40);
 /// How long the cluster is disturbed.
 const TROUBLE: Duration = Duration::from_millis(2500);
 
@@ -52,7 +52,7 @@ fn ask(world: &World, request: Request, random: &mut Random) -> bool {
     let number = world.history().invoke(request);
     inbox.push(Event::Request(number, request));
     let asked = now();
-    while asked.elapsed() < PATIENCE {
+    while asked.elapsed() < PATIENCE * world.options.slowness as u32 {
         sleep(Duration::from_micros(random.u64(50..400)));
         let answer = world.answers.lock().expect("no panic").remove(&number);
         if let Some(answer) = answer {
@@ -96,7 +96,8 @@ fn simulate(seed: u64) -> Summary {
         copies: random.u8(1..=2),
         cache_bytes: [0, 300, 1 << 20][random.usize(0..3)],
         pre_vote: random.bool(),
-        max_size_per_msg: [0, 100, 1 << 20][random.usize(0..3)],
+        // What is not in memory is read from the devices, one entry after the other.
+        max_size_per_msg: [0, 100, 1 << 20][random.usize(0..if profile.is_some() { 2 } else { 3 })],
         kept_entries: [0, 5, 50][random.usize(0..3)],
         slowness: if profile.is_some() { 8 } else { 1 },
     };

@@ -17,7 +17,7 @@ pub enum Event {
     Persisted(u64, Vec<Message>, tantalum_raft::Result<()>),
     /// A request of a client, with its number.
     Request(usize, super::Request),
-    /// Something to look at the node with.
+    /// The run is over.
     End,
 }
 
@@ -37,7 +37,9 @@ struct Queue {
 impl Inbox {
     pub fn push(&self, event: Event) {
         let mut state = self.state.lock();
-        if !state.is_closed {
+        // A node that is behind ticks once.
+        let is_behind = matches!(event, Event::Tick) && state.events.iter().any(|event| matches!(event, Event::Tick));
+        if !state.is_closed && !is_behind {
             state.events.push_back(event);
         }
         drop(state);

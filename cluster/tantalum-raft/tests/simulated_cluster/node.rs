@@ -72,8 +72,6 @@ pub struct Node<'w> {
     /// Reads that came here: with the entry that must be applied first, when it is known.
     reads: BTreeMap<usize, (u8, Option<u64>)>,
     applied: u64,
-    /// The ready with a snapshot that is not durable in the log yet.
-    installing: Option<u64>,
 }
 
 /// Formats the devices of a new node.
@@ -155,7 +153,7 @@ impl<'w> Node<'w> {
         let raft = RawNode::new(&config, storage, &logger).map_err(|error| failed(&error))?;
         let power = Arc::clone(&start.power);
         let (appends, reads) = (BTreeSet::new(), BTreeMap::new());
-        Ok(Node { id, world, power, inbox, log, machine, raft, appends, reads, applied, installing: None })
+        Ok(Node { id, world, power, inbox, log, machine, raft, appends, reads, applied })
     }
 
     /// Does what comes, until the power is cut or the node is to end.
@@ -173,10 +171,6 @@ impl<'w> Node<'w> {
                     outcome?;
                     self.raft.on_persist_ready(number);
                     self.send(messages);
-                    if self.installing.is_some_and(|installing| installing <= number) {
-                        self.installing = None;
-                        self.raft.advance_apply_to(self.applied);
-                    }
                 }
                 Event::Request(number, request) => self.take_request(number, request),
                 Event::End => return Ok(()),
@@ -229,15 +223,16 @@ impl<'w> Node<'w> {
         };
         if snapshot > 0 {
             self.world.history().snapshots_installed += 1;
-            (self.applied, self.installing) = (snapshot, Some(ready.number()));
+            self.applied = snapshot;
         }
         let committed = ready.take_committed_entries();
         self.apply(&committed)?;
         let (number, messages) = (ready.number(), ready.take_persisted_messages());
         self.raft.advance_append_async(ready);
-        if self.installing.is_none() {
-            self.raft.advance_apply_to(self.applied);
+        if snapshot > 0 {
+            self.raft.on_persist_ready(number);
         }
+        self.raft.advance_apply_to(self.applied);
         let inbox = Arc::clone(&self.inbox);
         self.log.on_durable(end, move |outcome| inbox.push(Event::Persisted(number, messages, outcome)));
         Ok(())
