@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use raft::eraftpb::MessageType;
 use tantalum_raft::{Error, ErrorKind, Result};
 use tantalum_rt::{Instant, JoinHandle, Mutex, Random, now, sleep, spawn};
 
@@ -27,6 +28,7 @@ pub struct Cluster {
     starts: Mutex<Vec<JoinHandle<Option<State>>>>,
     /// Whether time passes for the nodes.
     clocks_go: AtomicBool,
+    is_in_trouble: AtomicBool,
     /// Black-outs that are not over.
     black_outs: AtomicU64,
     has_hung: AtomicBool,
@@ -49,11 +51,13 @@ impl Cluster {
             nodes: Mutex::new(machines),
             starts: Mutex::default(),
             clocks_go: AtomicBool::new(true),
+            is_in_trouble: AtomicBool::new(true),
             black_outs: AtomicU64::new(0),
             has_hung: AtomicBool::new(false),
             cuts: AtomicU64::new(0),
             lost_devices: AtomicU64::new(0),
         });
+        cluster.cut_power_at_promises(random.fork());
         for id in 1..=world.options.nodes {
             cluster.power_on(id);
             let (cluster, random) = (Arc::clone(&cluster), random.fork());
@@ -140,6 +144,28 @@ impl Cluster {
         });
     }
 
+    /// Now and then, the power of a node goes about when it has promised a vote, or to have entries.
+    fn cut_power_at_promises(self: &Arc<Self>, random: Random) {
+        let (cluster, random) = (Arc::downgrade(self), std::sync::Mutex::new(random));
+        let on_promise = move |id, message| {
+            let Some(cluster) = cluster.upgrade().filter(|cluster| cluster.is_in_trouble.load(Ordering::Relaxed)) else {
+                return;
+            };
+            let one_of = match message {
+                MessageType::MsgRequestVoteResponse => 4,
+                MessageType::MsgAppendResponse => 300,
+                _ => return,
+            };
+            let mut random = random.lock().expect("no panic");
+            if random.u32(0..one_of) == 0 {
+                let fork = random.fork();
+                drop(random);
+                cluster.black_out(id, fork);
+            }
+        };
+        assert!(self.world.on_promise.set(Box::new(on_promise)).is_ok(), "there is one cluster");
+    }
+
     /// What happens to the cluster, until it is left in peace.
     pub fn trouble(self: &Arc<Self>, random: &mut Random, end: Instant) {
         let (all, network) = (self.world.options.nodes, &self.world.network);
@@ -166,6 +192,7 @@ impl Cluster {
 
     /// Ends all trouble, waits until all nodes have applied the same, and returns the lists.
     pub fn come_to_rest(&self) -> BTreeMap<u8, Vec<u64>> {
+        self.is_in_trouble.store(false, Ordering::Relaxed);
         self.world.network.be_reliable();
         self.nodes.lock().values().for_each(Machine::calm);
         let (begin, mut random, mut was_answered) = (now(), Random::with_seed(0), false);

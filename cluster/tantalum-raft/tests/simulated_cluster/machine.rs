@@ -130,13 +130,14 @@ impl Machine {
         }
     }
 
-    /// One of the raft log's devices becomes late, hangs, or is as it was, if there is power. Returns whether only a power cut helps.
+    /// One of the log devices becomes late, hangs, or is as it was, if there is power. Returns whether only a power cut helps.
     pub fn disturb(&self, random: &mut Random) -> bool {
         if !self.has_power() {
             return false;
         }
         let disturbance = random.u32(0..3);
-        match &self.logs[random.usize(0..self.logs.len())] {
+        let database_log = Unit::Memory(Arc::clone(&self.database_log));
+        match self.logs.get(random.usize(0..=self.logs.len())).unwrap_or(&database_log) {
             Unit::Memory(device) => {
                 device.clear_faults();
                 match disturbance {
@@ -155,6 +156,7 @@ impl Machine {
 
     /// Ends what [`disturb`](Self::disturb) did.
     pub fn calm(&self) {
+        self.database_log.clear_faults();
         for unit in &self.logs {
             if let Unit::Memory(device) = unit {
                 device.clear_faults();

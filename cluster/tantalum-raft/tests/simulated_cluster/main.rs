@@ -103,7 +103,8 @@ fn simulate(seed: u64) -> Summary {
     };
     let run = move || {
         let network = Network::new(random.fork());
-        let world = Arc::new(World { network, history: Default::default(), answers: Default::default(), options });
+        let (history, answers, on_promise) = Default::default();
+        let world = Arc::new(World { options, network, history, answers, on_promise });
         let cluster = Cluster::start(&world, profile, &mut random);
         let end = now() + TROUBLE * world.options.slowness as u32;
         let client = |id| {

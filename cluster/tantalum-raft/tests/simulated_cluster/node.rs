@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use raft::eraftpb::{ConfState, Entry, Message};
+use raft::eraftpb::{ConfState, Entry, Message, MessageType};
 use raft::{Config, RawNode, SnapshotStatus, StateRole};
 use tantalum::{Db, Table, Transaction};
 use tantalum_log::LogOptions;
@@ -49,6 +49,8 @@ pub struct World {
     pub history: Mutex<History>,
     /// Answers that clients wait for, by the number of their request.
     pub answers: Mutex<BTreeMap<usize, Answer>>,
+    /// Called with a node that sends a promise, for a moment at which power cuts are worth trying.
+    pub on_promise: OnceLock<Box<dyn Fn(u64, MessageType) + Send + Sync>>,
 }
 
 impl World {
@@ -277,9 +279,15 @@ impl<'w> Node<'w> {
 
     fn send(&self, messages: Vec<Message>) {
         for message in messages {
-            if self.power.is_on() {
-                self.world.network.send(message);
+            if !self.power.is_on() {
+                return;
             }
+            if !message.reject
+                && let Some(on_promise) = self.world.on_promise.get()
+            {
+                on_promise(self.id, message.get_msg_type());
+            }
+            self.world.network.send(message);
         }
     }
 
