@@ -15,11 +15,11 @@ mod log;
 mod notifier;
 #[cfg(feature = "openraft")]
 pub mod openraft_storage;
+#[cfg(feature = "raft-rs")]
+pub mod raft_rs_storage;
 mod read;
 mod record;
 mod replay;
-#[cfg(feature = "raft-rs")]
-pub mod raft_rs_storage;
 mod rewrite;
 mod state;
 #[cfg(any(feature = "openraft", feature = "raft-rs"))]

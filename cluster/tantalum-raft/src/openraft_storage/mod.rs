@@ -12,8 +12,8 @@ mod state_machine;
 
 use std::io;
 
-pub use log_store::LogStore;
 pub use crate::StateSnapshot;
+pub use log_store::LogStore;
 pub use state_machine::{Application, SnapshotBuilder, StateMachine};
 
 use crate::Error;

@@ -103,7 +103,8 @@ impl NodeLog {
             log.group.log().flush(end)?;
         }
         if log.hard_state()?.commit > log.last() {
-            let what = format!("ends with entry {}, although entry {} is committed", log.last(), log.hard_state()?.commit);
+            let what =
+                format!("ends with entry {}, although entry {} is committed", log.last(), log.hard_state()?.commit);
             return Err(log.corrupt(&what));
         }
         Ok(log)

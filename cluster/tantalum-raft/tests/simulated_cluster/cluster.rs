@@ -113,7 +113,9 @@ impl Cluster {
     /// Ticks of a node's clock, which is more or less even.
     fn run_clock(&self, id: u64, mut random: Random) {
         loop {
-            let usual = random.u64(500..2500) * self.world.options.slowness.div_ceil(2);
+            // With even clocks, there are often several candidates.
+            let usual = random.u64(if self.world.options.has_even_clocks { 1450..1550 } else { 500..2500 })
+                * self.world.options.slowness.div_ceil(2);
             sleep(Duration::from_micros(if random.u32(0..300) == 0 { usual * 8 } else { usual }));
             if self.clocks_go.load(Ordering::Relaxed)
                 && let Some(inbox) = self.world.network.inbox(id)
@@ -148,7 +150,8 @@ impl Cluster {
     fn cut_power_at_promises(self: &Arc<Self>, random: Random) {
         let (cluster, random) = (Arc::downgrade(self), std::sync::Mutex::new(random));
         let on_promise = move |id, message| {
-            let Some(cluster) = cluster.upgrade().filter(|cluster| cluster.is_in_trouble.load(Ordering::Relaxed)) else {
+            let Some(cluster) = cluster.upgrade().filter(|cluster| cluster.is_in_trouble.load(Ordering::Relaxed))
+            else {
                 return;
             };
             let one_of = match message {

@@ -6,8 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Appends a value, which no other request appends.
-    Append { key: u8, value: u64 },
-    Read { key: u8 },
+    Append {
+        key: u8,
+        value: u64,
+    },
+    Read {
+        key: u8,
+    },
 }
 
 impl Request {
@@ -116,7 +121,8 @@ impl History {
 
     /// Requests that were answered, and those whose outcome nobody knew.
     pub fn counts(&self) -> (usize, usize) {
-        let is_done = |operation: &&Operation| operation.answered.as_ref().is_some_and(|(_, answer)| *answer != Answer::Refused);
+        let is_done =
+            |operation: &&Operation| operation.answered.as_ref().is_some_and(|(_, answer)| *answer != Answer::Refused);
         let unknown = self.operations.iter().filter(|operation| operation.answered.is_none()).count();
         (self.operations.iter().filter(is_done).count(), unknown)
     }
@@ -141,7 +147,9 @@ impl History {
                     let was_there = appended.remove(&(key, value));
                     let place = list.iter().position(|found| *found == value).map(|at| at + 1);
                     match answer {
-                        Some(Answer::Appended(version)) => assert_eq!(place, Some(*version), "{operation:?} in {list:?}"),
+                        Some(Answer::Appended(version)) => {
+                            assert_eq!(place, Some(*version), "{operation:?} in {list:?}")
+                        }
                         Some(_) => assert!(!was_there, "{operation:?} in {list:?}"),
                         None => {}
                     }

@@ -94,8 +94,7 @@ impl Machine {
                 None
             }
         });
-        let memory: Vec<_> =
-            logs.chain([&mut self.data, &mut self.double_write, &mut self.database_log]).collect();
+        let memory: Vec<_> = logs.chain([&mut self.data, &mut self.double_write, &mut self.database_log]).collect();
         for device in memory {
             let before = std::mem::replace(device, device.fork());
             device.power_cut(random);

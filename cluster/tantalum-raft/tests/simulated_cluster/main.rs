@@ -95,7 +95,8 @@ fn simulate(seed: u64) -> Summary {
         nodes: NODES,
         copies: random.u8(1..=2),
         cache_bytes: [0, 300, 1 << 20][random.usize(0..3)],
-        pre_vote: random.bool(),
+        pre_vote: random.u32(0..3) == 0,
+        has_even_clocks: random.bool(),
         // What is not in memory is read from the devices, one entry after the other.
         max_size_per_msg: [0, 100, 1 << 20][random.usize(0..if profile.is_some() { 2 } else { 3 })],
         kept_entries: [0, 5, 50][random.usize(0..3)],

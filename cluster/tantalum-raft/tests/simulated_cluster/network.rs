@@ -144,10 +144,13 @@ impl Network {
             if random.u32(0..1000) < *lost_permille {
                 delays.clear();
             }
-            // A proposal that a follower hands on would be made twice.
-            let may_double = message.get_msg_type() != MessageType::MsgPropose;
-            if random.u32(0..1000) < *lost_permille && may_double {
-                delays.push(again);
+            match message.get_msg_type() {
+                // One that a follower hands on would be made twice.
+                MessageType::MsgPropose => {}
+                // Who voted, and has forgotten it, may be asked by another candidate.
+                MessageType::MsgRequestVote if random.bool() => delays.push(again * 10),
+                _ if random.u32(0..1000) < *lost_permille => delays.push(again),
+                _ => {}
             }
         }
         if delays.is_empty() {

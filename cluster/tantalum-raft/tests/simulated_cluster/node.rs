@@ -31,13 +31,18 @@ pub struct Options {
     pub max_size_per_msg: u64,
     /// A node keeps so many applied entries for others.
     pub kept_entries: u64,
+    pub has_even_clocks: bool,
     /// How much slower everything goes than with devices that are fast.
     pub slowness: u64,
 }
 
 impl Options {
     fn log(&self) -> RaftLogOptions {
-        let log = LogOptions { copies: self.copies, hang_timeout: std::time::Duration::from_millis(30), ..LogOptions::default() };
+        let log = LogOptions {
+            copies: self.copies,
+            hang_timeout: std::time::Duration::from_millis(30),
+            ..LogOptions::default()
+        };
         RaftLogOptions { cache_bytes: self.cache_bytes, log }
     }
 }
