@@ -3,6 +3,8 @@
 //!
 //! What must hold: nothing acknowledged is lost, each key's list is linearizable, no two nodes lead in a term, all nodes apply the same
 //! entries, and a node's rows are always those of the entry that it says.
+//!
+//! `SEEDS=A..B` has other seeds tried. `cluster/run-mutants` checks that the test sees what it should.
 #![cfg(feature = "raft-rs")]
 
 mod cluster;
@@ -134,18 +136,19 @@ fn simulate(seed: u64) -> Summary {
 
 #[test]
 fn a_cluster_keeps_its_promises_through_power_cuts() {
-    let seeds = match std::env::var("SEEDS") {
-        Ok(seeds) => {
-            let (from, to) = seeds.split_once("..").expect("SEEDS is A..B");
-            from.parse().expect("a number")..to.parse().expect("a number")
-        }
-        Err(_) => 0..100,
-    };
+    let chosen = std::env::var("SEEDS").ok();
+    let seeds = chosen.as_deref().unwrap_or("0..100").split_once("..");
+    let (from, to) = seeds.expect("SEEDS is A..B");
+    let seeds = from.parse::<u64>().expect("a number")..to.parse().expect("a number");
     let mut all = Summary::default();
     for seed in seeds {
-        let one = std::panic::catch_unwind(|| simulate(seed)).unwrap_or_else(|_| panic!("seed {seed} fails"));
-        println!("{seed}: {one:?}");
-        all.add(&one);
+        let run = std::panic::catch_unwind(|| simulate(seed)).unwrap_or_else(|_| panic!("seed {seed} fails"));
+        println!("{seed}: {run:?}");
+        all.add(&run);
     }
     println!("{all:?}");
+    if chosen.is_none() {
+        assert!(all.answered > 20_000 && all.unknown > 5000 && all.leaders > 1000, "{all:?}");
+        assert!(all.cuts > 3000 && all.snapshots > 100 && all.lost_devices > 20, "{all:?}");
+    }
 }
