@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use raft::eraftpb::{ConfState, Entry, HardState};
+use protobuf::Message;
+use raft::eraftpb::{ConfChange, ConfChangeType, ConfState, Entry, EntryType, HardState};
 use raft::{Config, Error as RaftError, GetEntriesContext, RawNode, StateRole, Storage, StorageError};
-use tantalum::Db;
+use tantalum::{Db, Table, Transaction};
 use tantalum_device::{Device, MemoryDevice};
 use tantalum_raft::raft_rs_storage::{NodeLog, StateMachine};
 use tantalum_raft::{ErrorKind, RaftLog, RaftLogOptions};
@@ -46,23 +47,30 @@ fn start(storage: NodeLog) -> RawNode<NodeLog> {
     RawNode::new(&Config { applied, ..Config::new(1) }, storage, &logger).expect("it starts")
 }
 
+/// Applies entries: words to the table, and changes of the configuration.
+fn apply(node: &mut RawNode<NodeLog>, entries: &[Entry]) {
+    let mut conf_state = None;
+    for entry in entries.iter().filter(|entry| entry.get_entry_type() == EntryType::EntryConfChange) {
+        let change = ConfChange::parse_from_bytes(&entry.data).expect("it is one");
+        conf_state = Some(node.apply_conf_change(&change).expect("it may be"));
+    }
+    let put = |transaction: &mut Transaction, tables: &[Table], entry: &Entry| {
+        transaction.put(&tables[0], &entry.data, entry.index.to_le_bytes())
+    };
+    node.store().machine().apply(entries, conf_state.as_ref(), put).expect("apply");
+}
+
 /// Does all that there is to do, durably.
 fn handle(node: &mut RawNode<NodeLog>) {
     while node.has_ready() {
         let mut ready = node.ready();
-        let machine = node.store().machine().clone();
-        let apply = |entries: &[Entry]| {
-            let put = |transaction: &mut tantalum::Transaction, tables: &[tantalum::Table], entry: &Entry| {
-                transaction.put(&tables[0], &entry.data, entry.index.to_le_bytes())
-            };
-            machine.apply(entries, None, put).expect("apply");
-        };
-        apply(&ready.take_committed_entries());
+        apply(node, &ready.take_committed_entries());
         let end = node.mut_store().persist(&ready).expect("persist");
         node.store().group().log().flush(end).expect("flush");
         let mut light = node.advance_append(ready);
-        apply(&light.take_committed_entries());
-        node.advance_apply_to(machine.applied().expect("read").index);
+        apply(node, &light.take_committed_entries());
+        let applied = node.store().machine().applied().expect("read").index;
+        node.advance_apply_to(applied);
     }
 }
 
@@ -121,6 +129,24 @@ fn a_node_goes_on_where_it_was() {
     assert_eq!(refused(storage.snapshot(5, 2)), StorageError::SnapshotTemporarilyUnavailable);
     let snapshot = storage.snapshot(4, 2).expect("all that there is");
     assert_eq!((snapshot.get_metadata().index, snapshot.get_metadata().term), (4, term));
+}
+
+#[test]
+fn the_configuration_is_that_of_the_entry_applied_last() {
+    let place = Place::new();
+    let mut node = start(place.open());
+    node.campaign().expect("it may");
+    handle(&mut node);
+    let change = ConfChange { node_id: 2, change_type: ConfChangeType::AddLearnerNode, ..ConfChange::default() };
+    node.propose_conf_change(vec![], change).expect("it leads");
+    handle(&mut node);
+    node.propose(vec![], "a".into()).expect("it leads");
+    handle(&mut node);
+    drop(node);
+    let storage = place.open();
+    let expected = ConfState::from((vec![1], vec![2]));
+    assert_eq!(storage.initial_state().expect("read").conf_state, expected);
+    assert_eq!(*storage.snapshot(0, 2).expect("there is one").get_metadata().get_conf_state(), expected);
 }
 
 #[test]

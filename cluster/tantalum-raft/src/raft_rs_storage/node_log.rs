@@ -253,7 +253,7 @@ impl Storage for NodeLog {
             Ok(entry)
         };
         let entries = found.iter().map(entry).collect::<Result<Vec<_>>>().map_err(refuse)?;
-        if entries.first().is_some_and(|entry| entry.index != low) {
+        if low < high && entries.first().is_none_or(|entry| entry.index != low) {
             // It was compacted meanwhile.
             return Err(StorageError::Compacted.into());
         }

@@ -26,8 +26,10 @@ pub struct Cluster {
     nodes: Mutex<BTreeMap<u64, Machine>>,
     /// All that was ever started.
     starts: Mutex<Vec<JoinHandle<Option<State>>>>,
+    clocks: Mutex<Vec<JoinHandle<()>>>,
     /// Whether time passes for the nodes.
     clocks_go: AtomicBool,
+    is_over: AtomicBool,
     is_in_trouble: AtomicBool,
     /// Black-outs that are not over.
     black_outs: AtomicU64,
@@ -50,7 +52,9 @@ impl Cluster {
             world: Arc::clone(world),
             nodes: Mutex::new(machines),
             starts: Mutex::default(),
+            clocks: Mutex::default(),
             clocks_go: AtomicBool::new(true),
+            is_over: AtomicBool::new(false),
             is_in_trouble: AtomicBool::new(true),
             black_outs: AtomicU64::new(0),
             has_hung: AtomicBool::new(false),
@@ -60,8 +64,9 @@ impl Cluster {
         cluster.cut_power_at_promises(random.fork());
         for id in 1..=world.options.nodes {
             cluster.power_on(id);
-            let (cluster, random) = (Arc::clone(&cluster), random.fork());
-            spawn(format!("clock-{id}"), move || cluster.run_clock(id, random));
+            let (of, random) = (Arc::clone(&cluster), random.fork());
+            let clock = spawn(format!("clock-{id}"), move || of.run_clock(id, random));
+            cluster.clocks.lock().push(clock);
         }
         cluster
     }
@@ -112,7 +117,7 @@ impl Cluster {
 
     /// Ticks of a node's clock, which is more or less even.
     fn run_clock(&self, id: u64, mut random: Random) {
-        loop {
+        while !self.is_over.load(Ordering::Relaxed) {
             // With even clocks, there are often several candidates.
             let usual = random.u64(if self.world.options.has_even_clocks { 1450..1550 } else { 500..2500 })
                 * self.world.options.slowness.div_ceil(2);
@@ -214,6 +219,10 @@ impl Cluster {
         for id in 1..=self.world.options.nodes {
             self.world.network.inbox(id).expect("it has power").push(Event::End);
         }
+        // What tasks have that do not come to their end is never freed.
+        self.is_over.store(true, Ordering::Relaxed);
+        let clocks = std::mem::take(&mut *self.clocks.lock());
+        clocks.into_iter().for_each(|clock| clock.join().expect("no clock panics"));
         let starts = std::mem::take(&mut *self.starts.lock());
         let states: Vec<_> = starts.into_iter().filter_map(|start| start.join().expect("no node panics")).collect();
         assert_eq!(states.len() as u64, self.world.options.nodes, "all nodes are there");

@@ -59,6 +59,8 @@ pub struct History {
     /// How far each node has come.
     nodes: BTreeMap<u64, u64>,
     pub snapshots_installed: u64,
+    /// By the raft logs, so that they could go round, since the nodes were started last.
+    pub entries_rewritten: u64,
 }
 
 impl History {

@@ -137,14 +137,13 @@ impl Network {
                 let usual = random.u64(20..=*delay_us);
                 Duration::from_micros(if random.u32(0..30) == 0 { usual * 10 } else { usual })
             };
-            if !cut.contains(&(message.from, message.to)) {
-                delays.push(delay());
-            }
-            let again = delay();
-            if random.u32(0..1000) < *lost_permille {
-                delays.clear();
+            let (once, again) = (delay(), delay());
+            let is_cut = cut.contains(&(message.from, message.to));
+            if !is_cut && random.u32(0..1000) >= *lost_permille {
+                delays.push(once);
             }
             match message.get_msg_type() {
+                _ if is_cut => {}
                 // One that a follower hands on would be made twice.
                 MessageType::MsgPropose => {}
                 // Who voted, and has forgotten it, may be asked by another candidate.

@@ -32,6 +32,8 @@ pub struct Options {
     /// A node keeps so many applied entries for others.
     pub kept_entries: u64,
     pub has_even_clocks: bool,
+    /// Bytes of an entry beyond what it says.
+    pub padding: usize,
     /// How much slower everything goes than with devices that are fast.
     pub slowness: u64,
 }
@@ -127,7 +129,7 @@ fn apply(transaction: &mut Transaction, tables: &[Table], entry: &Entry) -> Resu
     let mut length = 0;
     if let Some((key, value)) = entry.data.split_first() {
         let mut list = transaction.get(&tables[0], [*key])?.map(|list| list.to_vec()).unwrap_or_default();
-        list.extend_from_slice(value);
+        list.extend_from_slice(&value[..8]);
         length = list.len() / 8;
         transaction.put(&tables[0], [*key], list)?;
     }
@@ -194,7 +196,8 @@ impl<'w> Node<'w> {
         let context = number.to_le_bytes().to_vec();
         match request {
             Request::Append { key, value } => {
-                let data = [&[key][..], &value.to_le_bytes()].concat();
+                let mut data = [&[key][..], &value.to_le_bytes()].concat();
+                data.resize(data.len() + self.world.options.padding, 0);
                 match self.raft.propose(context, data) {
                     Ok(()) => _ = self.appends.insert(number),
                     Err(_) => self.answer(number, Answer::Refused),
@@ -300,6 +303,7 @@ impl<'w> Node<'w> {
     pub fn end(self) -> Result<Option<State>> {
         let lists = lists(&self.machine)?;
         assert_eq!(self.machine.applied()?.index, self.applied);
+        self.world.history().entries_rewritten += self.log.stats().rewritten.0;
         let Node { machine, raft, log, .. } = self;
         drop(raft);
         machine.db().clone().close()?;
