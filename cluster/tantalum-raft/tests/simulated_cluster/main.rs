@@ -102,7 +102,7 @@ fn simulate(seed: u64) -> Summary {
         pre_vote: random.u32(0..3) == 0,
         has_even_clocks: random.bool(),
         // What is not in memory is read from the devices, one entry after the other.
-        max_size_per_msg: [0, 100, 1 << 20][random.usize(0..if profile.is_some() { 2 } else { 3 })],
+        max_size_per_msg: [0, 100, 20_000][random.usize(0..if profile.is_some() { 2 } else { 3 })],
         kept_entries: [0, 5, 50][random.usize(0..3)],
         padding: [0, 0, 500, 2000][random.usize(0..4)],
         slowness: if profile.is_some() { 8 } else { 1 },
