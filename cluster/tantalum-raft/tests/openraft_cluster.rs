@@ -16,8 +16,8 @@ use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotRespon
 use openraft::{AnyError, BasicNode, EntryPayload, Raft, SnapshotPolicy};
 use tantalum::{Db, Table, Transaction};
 use tantalum_device::{Device, MemoryDevice};
-use tantalum_raft::openraft_storage::{Application, LogStore, StateMachine, StateSnapshot};
-use tantalum_raft::{Group, RaftLog, RaftLogOptions};
+use tantalum_raft::openraft_storage::{Application, LogStore, StateMachine};
+use tantalum_raft::{Group, RaftLog, RaftLogOptions, StateSnapshot};
 use tempfile::TempDir;
 
 openraft::declare_raft_types!(pub Config: D = String, R = u64);

@@ -1,4 +1,4 @@
-//! Storage for [openraft](openraft) 0.10: [`LogStore`] keeps a node's log in a [`Group`](crate::Group), [`StateMachine`] its state in a
+//! Storage for [openraft] 0.10: [`LogStore`] keeps a node's log in a [`Group`](crate::Group), [`StateMachine`] its state in a
 //! [`tantalum::Db`].
 //!
 //! Version 0.10 of openraft has only been published as alpha; the one that this is made for is pinned. The stable 0.9 waits for each
@@ -8,13 +8,11 @@
 //! postcard, so requests of types that describe themselves (`serde_json::Value`) cannot be.
 
 mod log_store;
-mod snapshot;
 mod state_machine;
 
 use std::io;
 
 pub use log_store::LogStore;
-pub use snapshot::StateSnapshot;
 pub use state_machine::{Application, SnapshotBuilder, StateMachine};
 
 use crate::Error;

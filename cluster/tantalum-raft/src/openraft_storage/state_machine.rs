@@ -15,7 +15,8 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, S
 use openraft::{OptionalSend, RaftTypeConfig, StoredMembership};
 use tantalum::{Db, Snapshot, Table, Transaction};
 
-use super::{StateSnapshot, blocking, decode, encode, io_error};
+use super::{blocking, decode, encode, io_error};
+use crate::StateSnapshot;
 
 /// The table that says how far each group has come.
 const APPLIED_TABLE: &str = "tantalum-raft";
