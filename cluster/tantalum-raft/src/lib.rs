@@ -24,6 +24,8 @@ mod rewrite;
 mod state;
 #[cfg(any(feature = "openraft", feature = "raft-rs"))]
 mod state_snapshot;
+#[cfg(any(feature = "openraft", feature = "raft-rs"))]
+mod state_tables;
 
 pub use group::{Bounds, Entry, Group};
 pub use log::{RaftLog, RaftLogOptions, RaftLogStats};

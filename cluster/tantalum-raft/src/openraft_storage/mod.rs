@@ -15,29 +15,31 @@ use std::io;
 pub use log_store::LogStore;
 pub use state_machine::{Application, SnapshotBuilder, StateMachine};
 
-use crate::Error;
+use crate::{Error, ErrorKind, Result};
 
 /// Runs what may block where it may.
-async fn blocking<T: Send + 'static>(run: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+async fn blocking<T: Send + 'static>(run: impl FnOnce() -> Result<T> + Send + 'static) -> io::Result<T> {
     match tokio::task::spawn_blocking(run).await {
-        Ok(result) => result,
+        Ok(result) => result.map_err(io_error),
         Err(error) => Err(io::Error::other(error)),
     }
 }
 
-fn encode(value: &impl serde::Serialize) -> io::Result<Vec<u8>> {
-    postcard::to_stdvec(value).map_err(|error| io::Error::other(format!("what raft stores cannot be encoded: {error}")))
+fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {
+    postcard::to_stdvec(value).map_err(|error| {
+        let what = format!("what raft stores cannot be encoded: {error}");
+        Error::new(ErrorKind::InvalidInput, what).with_source(error)
+    })
 }
 
 /// Decodes `what`.
-fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8], what: impl std::fmt::Display) -> io::Result<T> {
-    let failed = |error| {
+fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8], what: impl std::fmt::Display) -> Result<T> {
+    postcard::from_bytes(bytes).map_err(|error| {
         let what = format!(
             "{what} cannot be decoded: {error}; the node runs with another type configuration than before, or is damaged"
         );
-        io::Error::new(io::ErrorKind::InvalidData, what)
-    };
-    postcard::from_bytes(bytes).map_err(failed)
+        Error::new(ErrorKind::Corrupt, what).with_source(error)
+    })
 }
 
 fn io_error(error: Error) -> io::Error {

@@ -11,8 +11,8 @@ use std::fmt;
 use raft::eraftpb::{Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Ready, Storage, StorageError};
 
-use super::state_machine::unreadable;
 use super::{StateMachine, decode, encode};
+use crate::state_tables::unreadable;
 use crate::{Error, ErrorKind, Group, Lsn, Result, StateSnapshot};
 
 /// The log of a node, for raft-rs, in a [`Group`], with the node's [`StateMachine`] for snapshots and the configuration.
