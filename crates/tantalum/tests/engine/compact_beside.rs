@@ -8,13 +8,11 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Builder, CompactReport, Db, Devices, ErrorKind, Restore, Table};
+use tantalum::{Builder, CompactReport, CompactStep, Db, Devices, ErrorKind, Restore, Table};
 use tantalum_device::{Device, MemoryDevice, MemoryProfile};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
-use crate::support::{
-    check, committed, contents, cut_power_after, rows, simulate, simulate_files, small, wait_until_applied,
-};
+use crate::support::{check, committed, contents, cut_power_after, rows, simulate, small, wait_until_applied};
 
 /// In which transactions are staged soon.
 fn little_memory() -> Builder {
@@ -215,75 +213,86 @@ fn large_transactions_are_whole_beside_compactions() {
     assert!(moved.load(SeqCst) > 1000, "{moved:?} pages moved");
 }
 
-/// While a base backup is copied, compaction is refused, and one that has begun gives back no page that the copy reads. The log shrinks
-/// beside it, and what was copied is restored with all that came later.
+/// While a base backup is copied, compaction is refused, and one that is under way gives back no page that the copy reads. The log keeps
+/// its size until then. What was copied is restored with all that came later.
 #[test]
 fn base_backups_and_compactions_leave_each_other_whole() {
-    let counts = Arc::new([const { AtomicU64::new(0) }; 3]);
-    let counted = Arc::clone(&counts);
-    simulate_files(8, move |_| {
-        let [refused, moved, shrunk] = &*counted;
-        let db = Db::builder()
-            .buffer_pool_bytes(64 * 4096)
-            .log_bytes(8 << 20)
-            .expert(|expert| expert.log_initial_bytes(512 << 10))
-            .log_archive("/archive")
-            .open("/db")
-            .unwrap();
-        let table = db.table("t").unwrap();
-        let log_bytes = |db: &Db| db.stats().unwrap().log.capacity_bytes;
-        let mut names = Vec::new();
-        for round in 0..3 {
-            let dropped = db.table("dropped").unwrap();
-            fill(&db, &dropped, 0..400);
-            for n in 0.. {
-                fill(&db, &table, 0..100);
-                if log_bytes(&db) > 4 << 20 {
-                    break;
-                }
-                assert!(n < 100, "the log does not grow");
-            }
-            drop(dropped);
-            db.drop_table("dropped").unwrap();
-            let compactor = spawn("compactor", {
-                let db = db.clone();
-                move || db.compact(&mut |_| {})
-            });
-            sleep(Duration::from_millis(4 * round));
-            let name = format!("/backup-{round}");
-            let mut inside = None;
-            let backup = db.base_backup(&name, &mut |_| {
-                inside.get_or_insert_with(|| db.compact(&mut |_| {}).map(|_| ()));
-            });
-            backup.unwrap();
-            let inside = inside.unwrap();
-            assert!(matches!(&inside, Err(error) if error.kind() == ErrorKind::InUse), "{inside:?}");
-            names.push(name);
-            match compactor.join().unwrap() {
-                Ok(report) => {
-                    moved.fetch_add(report.pages_moved, SeqCst);
-                    shrunk.fetch_add(report.log_bytes_given_back, SeqCst);
-                }
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::InUse, "{error}");
-                    refused.fetch_add(1, SeqCst);
-                }
-            }
-            let report = compact(&db);
-            assert!(report.end_kept.is_empty() && report.data_bytes_after < 400_000, "{report:?}");
-            shrunk.fetch_add(report.log_bytes_given_back, SeqCst);
-            check(&db);
-        }
-        let expected = contents(&db).unwrap();
-        db.close().unwrap();
-        for name in names {
-            let to = format!("{name}-restored");
-            Restore::new(&name, "/archive").run(&to).unwrap();
-            let restored = Db::open(&to).unwrap();
-            check(&restored);
-            assert_eq!(contents(&restored).unwrap(), expected, "{name}");
-            restored.close().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let builder = Db::builder()
+        .buffer_pool_bytes(4 << 20)
+        .log_bytes(8 << 20)
+        .expert(|expert| expert.log_initial_bytes(512 << 10))
+        .log_archive(at("archive"));
+    let db = builder.open(at("db")).unwrap();
+    let log_bytes = || db.stats().unwrap().log.capacity_bytes;
+    let table = db.table("t").unwrap();
+    let initial_bytes = log_bytes();
+    while log_bytes() == initial_bytes {
+        fill(&db, &table, 0..100);
+    }
+    let is_in_use = |result: &tantalum::Result<CompactReport>| matches!(result, Err(error) if error.kind() == ErrorKind::InUse && error.to_string().contains("base backup"));
+
+    // A compaction inside of the copy.
+    with_pages_in_front(&db, || fill(&db, &table, 100..200));
+    let mut inside = None;
+    db.base_backup(at("first"), &mut |_| {
+        inside.get_or_insert_with(|| db.compact(&mut |_| {}));
+    })
+    .unwrap();
+    assert!(is_in_use(&inside.unwrap()) && log_bytes() > initial_bytes);
+
+    // A copy that begins and ends while pages move.
+    let mut second = None;
+    let report = db.compact(&mut |progress| {
+        if progress.step == CompactStep::MovePages && progress.done == 10 {
+            second.get_or_insert_with(|| db.base_backup(at("second"), &mut |_| {}).unwrap());
         }
     });
-    assert!(counts.iter().all(|count| count.load(SeqCst) > 0), "refused, moved, shrunk: {counts:?}");
+    let report = report.unwrap();
+    assert!(second.is_some() && report.pages_moved > 20 && report.end_kept.is_empty(), "{report:?}");
+    assert!(report.data_bytes_after < report.data_bytes_before && report.log_bytes_given_back > 0, "{report:?}");
+    assert_eq!(log_bytes(), initial_bytes);
+
+    // One that begins while pages move, and ends after the compaction.
+    with_pages_in_front(&db, || fill(&db, &table, 200..300));
+    let [has_begun, may_end] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let wait_for = |flag: &AtomicBool| {
+        while !flag.load(SeqCst) {
+            sleep(Duration::from_millis(1));
+        }
+    };
+    let mut copy = None;
+    let refused = db.compact(&mut |progress| {
+        if progress.step == CompactStep::MovePages && progress.done == 10 && copy.is_none() {
+            let (db, to, begun, may_end) = (db.clone(), at("third"), Arc::clone(&has_begun), Arc::clone(&may_end));
+            copy = Some(spawn("copy", move || {
+                db.base_backup(to, &mut |_| {
+                    begun.store(true, SeqCst);
+                    while !may_end.load(SeqCst) {
+                        sleep(Duration::from_millis(1));
+                    }
+                })
+            }));
+            wait_for(&has_begun);
+        }
+    });
+    assert!(is_in_use(&refused), "{refused:?}");
+    fill(&db, &table, 300..320);
+    may_end.store(true, SeqCst);
+    copy.unwrap().join().unwrap().unwrap();
+    let report = compact(&db);
+    assert!(report.data_bytes_after < report.data_bytes_before && report.end_kept.is_empty(), "{report:?}");
+    check(&db);
+
+    let expected = contents(&db).unwrap();
+    db.close().unwrap();
+    for name in ["first", "second", "third"] {
+        let to = at(&format!("{name}-restored"));
+        Restore::new(at(name), at("archive")).run(&to).unwrap();
+        let restored = Db::open(&to).unwrap();
+        check(&restored);
+        assert_eq!(contents(&restored).unwrap(), expected, "{name}");
+        restored.close().unwrap();
+    }
 }
