@@ -227,7 +227,7 @@ fn while_the_log_shrinks_any_one_device_may_be_lost() {
                         *lock(&acknowledged) = end.get();
                     }
                 });
-                sleep(Duration::from_micros(step * 200));
+                sleep(Duration::from_micros(step * 300));
                 if shrinks.is_finished() {
                     assert!(shrinks.join().expect("no panic").expect("no failure").is_some());
                 }
@@ -264,7 +264,8 @@ fn while_the_log_shrinks_any_one_device_may_be_lost() {
         *ended_on.entry(names).or_insert(0) += 1;
     }
     let seen = |names: &str| ended_on.get(names).is_some_and(|count| *count > 3);
-    assert!(seen("a b") && seen("b c") && seen("c d"), "{ended_on:?}");
+    let listed = ["a b", "a b c", "a b c d", "b c", "c d"];
+    assert!(listed.into_iter().all(seen), "{ended_on:?}");
 }
 
 #[test]
