@@ -43,29 +43,33 @@ pub(super) fn at_the_end(core: &Core, is_wanted: bool, skipped: &BTreeMap<TableI
     // Those lie before others, or there is no free page in front, or they came meanwhile.
     let has_others = keep_lent || holders.keys().any(|holder| *holder != Holder::Tree);
     holders.retain(|holder, _| !has_others || *holder != Holder::Tree);
-    let mut kept: Vec<_> = holders
-        .into_iter()
-        .map(|(holder, pages)| {
-            let by = match holder {
-                Holder::Chains(table, name) => {
-                    chains(&name, skipped.get(&table).copied().unwrap_or_default())
-                }
-                Holder::Transaction => "the savepoints of a large transaction that is open; compact again when it has ended".into(),
-                Holder::Freed => "a large transaction or a dropped table whose pages are being freed; compact again in a while, and after the next open if that does not help".into(),
-                Holder::Tree => "pages that were written while the database was compacted; compact again when less is written".into(),
-            };
-            KeptPages { pages, by }
-        })
-        .collect();
+    let mut kept: Vec<_> =
+        holders.into_iter().map(|(holder, pages)| KeptPages { pages, by: holder.describe(skipped) }).collect();
     if keep_lent {
         let by = "old row versions that snapshots see, or a bulk load; compact again when these have ended".into();
         kept.push(KeptPages { pages: lent, by });
     }
     if kept.is_empty() && is_wanted {
-        let by = "free pages, which a transaction needed while the file was to be cut off; compact again when less is written".into();
-        kept.push(KeptPages { pages: 0, by });
+        let by =
+            "transactions that needed free pages while the file was to be cut off; compact again when less is written";
+        kept.push(KeptPages { pages: 0, by: by.into() });
     }
     Ok(kept)
+}
+
+impl Holder {
+    fn describe(&self, skipped: &BTreeMap<TableId, Skipped>) -> String {
+        let what = match self {
+            Self::Chains(table, name) => return chains(name, skipped.get(table).copied().unwrap_or_default()),
+            Self::Transaction => "the savepoints of a large transaction; compact again when it has ended",
+            Self::Freed => {
+                "a large transaction that is over or a dropped table, whose pages are being freed; compact again in a while, or \
+                 after the next open"
+            }
+            Self::Tree => "rows that were written while the database was compacted; compact again when less is written",
+        };
+        what.to_owned()
+    }
 }
 
 fn chains(table: &str, Skipped { locked, has_no_space }: Skipped) -> String {
@@ -90,8 +94,7 @@ fn holder_of(core: &Core, kind: PageKind, owner: TableId) -> Result<Option<Holde
         }));
     }
     let row = core.catalog.staging_row(owner)?;
-    Ok(Some(match row.map(|row| row.state) {
-        Some(StagingState::Uncommitted) => Holder::Transaction,
-        Some(StagingState::Committed(_) | StagingState::Dropping) | None => Holder::Freed,
-    }))
+    // An undo log belongs to no table.
+    let is_undo_log = row.is_some_and(|row| row.state == StagingState::Uncommitted && row.target == TableId(0));
+    Ok(Some(if is_undo_log { Holder::Transaction } else { Holder::Freed }))
 }

@@ -139,17 +139,24 @@ impl<'c> Mover<'c> {
     fn wait_for_freed(&mut self) -> bool {
         let Some(left) = self.waits_left.checked_sub(1) else { return false };
         self.waits_left = left;
+        self.settle();
+        self.db.core().check_open().is_ok()
+    }
+
+    fn settle(&mut self) {
         let report = &mut *self.report;
         let step = CompactStep::FinishTransactions;
         self.db.manager().settle(&mut |done, total| report(CompactProgress { step, done, total }));
-        self.db.core().check_open().is_ok()
     }
 
     /// Writes the large values of a table anew that have overflow pages from `end` on. False if that was done before.
     fn convert(&mut self, owner: TableId, end: PageId) -> Result<bool> {
         let core = self.db.core();
         let table = core.catalog.tables().into_iter().find(|table| table.id() == owner);
-        let Some(table) = table.filter(|_| !self.tables.contains_key(&owner)) else { return Ok(false) };
+        let Some(table) = table else { return Ok(self.wait_for_freed()) };
+        if self.tables.contains_key(&owner) {
+            return Ok(false);
+        }
         self.tables.insert(owner, Skipped::default());
         let (mut next, mut done) = (Some(Vec::new()), 0);
         while let Some(from) = next.take() {
@@ -161,11 +168,14 @@ impl<'c> Mover<'c> {
             for row in rows {
                 self.tell(CompactStep::ConvertValues, done, done + row.pages);
                 if !self.convert_row(&table, &row)? {
-                    return Ok(true);
+                    next = None;
+                    break;
                 }
                 done += row.pages;
             }
         }
+        // What was too much for one record is staged.
+        self.settle();
         Ok(true)
     }
 
