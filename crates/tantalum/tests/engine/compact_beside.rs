@@ -68,6 +68,37 @@ fn staging_tables_of_open_transactions_move() {
     });
 }
 
+/// The commit of a transaction writes the rows of its staging tables, which name their roots.
+#[test]
+fn roots_of_staging_tables_move_beside_their_commits() {
+    let moved = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&moved);
+    simulate(0..100, move |seed, devices| {
+        let db = little_memory().open_on(devices).unwrap();
+        let tables: Vec<_> = (0..12).map(|n| db.table(&format!("t{n}")).unwrap()).collect();
+        let mut random = Random::with_seed(seed);
+        let dropped = db.table("dropped").unwrap();
+        fill(&db, &dropped, 0..100);
+        let mut tx = db.begin().unwrap();
+        for n in 0..30u32 {
+            tables.iter().for_each(|table| tx.put(table, n.to_be_bytes(), [7; 300]).unwrap());
+        }
+        drop(dropped);
+        db.drop_table("dropped").unwrap();
+        let compactor = spawn("compactor", {
+            let db = db.clone();
+            move || compact(&db).pages_moved
+        });
+        sleep(Duration::from_micros(random.u64(0..12_000)));
+        tx.commit().unwrap();
+        counted.fetch_add(compactor.join().unwrap(), SeqCst);
+        wait_until_applied(&db);
+        check(&db);
+        tables.iter().for_each(|table| assert_eq!(committed(&db, table).len(), 30));
+    });
+    assert!(moved.load(SeqCst) > 100, "{moved:?} pages moved");
+}
+
 #[test]
 fn what_keeps_the_end_is_named() {
     simulate(0..6, |_, devices| {
