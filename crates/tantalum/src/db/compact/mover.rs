@@ -209,3 +209,50 @@ impl<'c> Mover<'c> {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tantalum_device::MemoryDevice;
+    use tantalum_rt::{Simulation, sleep, spawn};
+
+    use crate::{Db, Devices};
+
+    /// The commit could write the root that its staging table had before.
+    #[test]
+    fn the_root_of_a_staging_table_does_not_move_while_it_is_committed() {
+        let run = || {
+            let log = vec![MemoryDevice::new("log", 4 << 20) as _];
+            let area = MemoryDevice::new("area", 300 << 10);
+            let devices = Devices { data: MemoryDevice::new("data", 1 << 20), double_write: Some(area), log };
+            let builder = Db::builder().transaction_memory_bytes(8 << 10).buffer_pool_bytes(256 * 4096);
+            let db = builder.open_on(devices).unwrap();
+            let [table, dropped] = ["t", "dropped"].map(|name| db.table(name).unwrap());
+            for first in (0..200u32).step_by(20) {
+                let mut tx = db.begin().unwrap();
+                (first..first + 20).for_each(|n| tx.put(&dropped, n.to_be_bytes(), [1; 1000]).unwrap());
+                tx.commit().unwrap();
+            }
+            let mut tx = db.begin().unwrap();
+            (0..60u32).for_each(|n| tx.put(&table, n.to_be_bytes(), [7; 600]).unwrap());
+            drop(dropped);
+            db.drop_table("dropped").unwrap();
+            let id = *table.staging().ids().first().unwrap();
+            let root = || table.staging().with_id(id).unwrap().tree().root();
+            let (before, committing) = (root(), db.manager().staged_commits().lock());
+            let compaction = spawn("compaction", {
+                let db = db.clone();
+                move || db.compact(&mut |_| {}).unwrap()
+            });
+            sleep(Duration::from_secs(1));
+            assert!(root() == before && !compaction.is_finished());
+            drop(committing);
+            compaction.join().unwrap();
+            assert!(root() < before);
+            tx.commit().unwrap();
+            db.close().unwrap();
+        };
+        Simulation::new(1).run(run).expect_finished();
+    }
+}
