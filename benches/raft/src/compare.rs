@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Who takes part.
+/// The logs that are compared.
 fn contenders(arguments: &Arguments, workload: Workload, groups: u64) -> Vec<Contender> {
     let drives: Vec<_> = match workload {
         Workload::Append => arguments.drive.iter().copied().map(Some).collect(),

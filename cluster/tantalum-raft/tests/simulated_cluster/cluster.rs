@@ -84,7 +84,7 @@ impl Cluster {
         let started = spawn(format!("node-{id}"), move || {
             let ended = catch_unwind(AssertUnwindSafe(|| cluster.run_node(id, &start, inbox)));
             match ended {
-                // Nobody sees what happens on a machine without power: raft-rs panics if a device fails to read.
+                // What happens on a machine without power has no effect: raft-rs panics if a device fails to read.
                 _ if !start.power.is_on() => None,
                 Ok(Ok(state)) => state,
                 // What hangs for too long is given up, and the log with it. The operator starts the node again.

@@ -1,4 +1,4 @@
-//! What clients saw, what nodes applied, who led: and what must hold of it.
+//! What clients saw, what nodes applied, which of them led: and what must hold of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -121,7 +121,7 @@ impl History {
         self.leaders.len()
     }
 
-    /// Requests that were answered, and those whose outcome nobody knew.
+    /// Requests that were answered, and those whose outcome stayed unknown.
     pub fn counts(&self) -> (usize, usize) {
         let is_done =
             |operation: &&Operation| operation.answered.as_ref().is_some_and(|(_, answer)| *answer != Answer::Refused);

@@ -146,7 +146,7 @@ impl Network {
                 _ if is_cut => {}
                 // One that a follower hands on would be made twice.
                 MessageType::MsgPropose => {}
-                // Who voted, and has forgotten it, may be asked by another candidate.
+                // A node that voted, and has forgotten it, may be asked by another candidate.
                 MessageType::MsgRequestVote if random.bool() => delays.push(again * 10),
                 _ if random.u32(0..1000) < *lost_permille => delays.push(again),
                 _ => {}
