@@ -41,6 +41,8 @@ pub(crate) struct MainFile {
     view: Option<View>,
     /// How many commits the view shows.
     seen: u64,
+    /// SQLite has read from the view.
+    has_read: bool,
     holds_write_lock: bool,
     place: Option<Place>,
     writes: Option<Writes>,
@@ -49,6 +51,8 @@ pub(crate) struct MainFile {
     is_exclusive: bool,
     /// There was such a pragma.
     was_told_exclusive: bool,
+    /// What was read may be lost, and SQLite may have it in its page cache.
+    is_unconfirmed: bool,
     /// Whether the transaction was synchronized, which it is not with `synchronous=OFF`. `None` before its end.
     is_synced: Option<bool>,
     database: Arc<Database>,
@@ -63,12 +67,14 @@ impl MainFile {
             lock: ffi::SQLITE_LOCK_NONE,
             view: None,
             seen: 0,
+            has_read: false,
             holds_write_lock: false,
             place: None,
             writes: None,
             super_journal: None,
             is_exclusive: false,
             was_told_exclusive: false,
+            is_unconfirmed: false,
             is_synced: None,
             database: open.database,
         }
@@ -88,11 +94,14 @@ impl MainFile {
             }
             return Ok(read);
         };
+        self.has_read = true;
         match &self.writes {
             Some(writes) => writes.read(&self.database, view, offset, bytes)?,
             None => view.read(&self.database, offset, bytes)?,
         }
-        if offset >= FIRST_PAGE_BYTES && self.lock == ffi::SQLITE_LOCK_SHARED {
+        // What a writer reads is confirmed by its commit. One that keeps its lock may have one behind it, which failed.
+        let may_be_shown = !self.holds_write_lock || self.is_exclusive;
+        if offset >= FIRST_PAGE_BYTES && may_be_shown {
             view.confirm()?;
         }
         Ok(read)
@@ -173,6 +182,7 @@ impl MainFile {
     /// The present state is what the connection reads from now on.
     fn begin_view(&mut self) -> Result<()> {
         self.view = None;
+        self.has_read = false;
         // Before the view: what is committed in between makes the view seem older than it is, which costs a repetition.
         self.seen = self.database.write_lock.commits();
         self.view = Some(View::begin(&self.database)?);
@@ -183,6 +193,11 @@ impl MainFile {
     pub fn lock(&mut self, lock: c_int) -> Result<()> {
         if lock <= self.lock {
             return Ok(());
+        }
+        if self.is_unconfirmed && lock == ffi::SQLITE_LOCK_SHARED {
+            return Err(Failure::io(
+                "the log failed before what this connection has read was durable; close all connections, and open the database again",
+            ));
         }
         let refused = if lock == ffi::SQLITE_LOCK_SHARED {
             // Under locking_mode=EXCLUSIVE a connection never gives up what it reads, so no other may write from then on.
@@ -208,23 +223,28 @@ impl MainFile {
         }))
     }
 
-    /// `xUnlock`. What was written and not committed is forgotten.
+    /// `xUnlock`. What was written and not committed is forgotten. What was read stays in SQLite's page cache, so it is confirmed now: by
+    /// the end of a rollback, where SQLite heeds a failure, and else when it gives up the lock, where it does not.
     pub fn unlock(&mut self, lock: c_int) -> Result<()> {
         if lock >= self.lock {
             return Ok(());
         }
         let settled = self.settle();
+        let confirms = self.has_read && (self.holds_write_lock || lock == ffi::SQLITE_LOCK_NONE);
         self.writes = None;
         self.is_synced = None;
         self.is_exclusive = self.was_told_exclusive;
         self.release();
         self.lock = lock;
-        if lock == ffi::SQLITE_LOCK_NONE
-            && let Some(view) = self.view.take()
-        {
-            view.confirm()?;
+        let confirmed = match &self.view {
+            Some(view) if confirms => view.confirm(),
+            _ => Ok(()),
+        };
+        self.is_unconfirmed |= confirmed.is_err();
+        if lock == ffi::SQLITE_LOCK_NONE {
+            self.view = None;
         }
-        settled
+        confirmed.and(settled)
     }
 
     /// Whether a connection has the write lock.

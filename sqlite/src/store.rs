@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use tantalum::{Db, Result, Table};
+use tantalum::{Db, Error, ErrorKind, Result, Table};
 use tantalum_rt::Mutex;
 
 use crate::{database::Database, options::Options, pointer::Id};
@@ -50,7 +50,7 @@ impl Store {
                     "the process was forked while it had {} open; start children before, or by exec",
                     real.display()
                 );
-                return Err(tantalum::Error::new(tantalum::ErrorKind::InUse, what));
+                return Err(Error::new(ErrorKind::InUse, what));
             }
             return Ok(Self { opened: Some(opened) });
         }
@@ -59,10 +59,23 @@ impl Store {
             builder = builder.set(name, value)?;
         }
         let db = builder.open(directory)?;
+        Self::add(open, db, real_path(directory)?)
+    }
+
+    /// The Tantalum database that a program has opened itself, for pointer files that lead to this directory.
+    pub fn of(db: Db, directory: &Path) -> Result<Self> {
+        let mut open = OPEN.lock();
+        let open = open.get_or_insert_default();
+        let directory = real_path(directory)?;
+        if open.get(&directory).is_some_and(|opened| opened.strong_count() > 0) {
+            let what = format!("connections use another Tantalum database for {}; close them before", directory.display());
+            return Err(Error::new(ErrorKind::InUse, what));
+        }
+        Self::add(open, db, directory)
+    }
+
+    fn add(open: &mut HashMap<PathBuf, Weak<Opened>>, db: Db, directory: PathBuf) -> Result<Self> {
         let catalog = db.table(CATALOG)?;
-        let directory = fs::canonicalize(directory).map_err(|error| {
-            tantalum::Error::new(tantalum::ErrorKind::Io, format!("{}: {error}", directory.display()))
-        })?;
         let opened = Arc::new(Opened {
             db,
             catalog,
@@ -98,6 +111,12 @@ impl Store {
     pub fn databases(&self) -> &Mutex<HashMap<Id, Weak<Database>>> {
         &self.opened().databases
     }
+}
+
+/// The path by which an open one is known.
+fn real_path(directory: &Path) -> Result<PathBuf> {
+    let failure = |error| Error::new(ErrorKind::Io, format!("{}: {error}", directory.display()));
+    fs::canonicalize(directory).map_err(failure)
 }
 
 impl Clone for Store {
@@ -145,6 +164,38 @@ impl Engine {
     /// As [`tantalum::Builder::open`].
     pub fn open(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
         Ok(Self { store: Store::open(directory.as_ref(), options, true)? })
+    }
+
+    /// Has connections use a Tantalum database that the program has opened itself: with tables of its own beside the SQLite databases, say,
+    /// or on devices that are not files. They find it where their pointer files lead to `directory`, which must exist; by default that is
+    /// `tantalum-sqlite` beside them.
+    ///
+    /// ```
+    /// use tantalum_device::MemoryDevice;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let dir = dir.path();
+    /// tantalum_sqlite::register(tantalum_sqlite::Options::new())?;
+    /// let devices = tantalum::Devices {
+    ///     data: MemoryDevice::new("data", 4 << 20),
+    ///     double_write: Some(MemoryDevice::new("doublewrite", 1 << 20)),
+    ///     log: vec![MemoryDevice::new("log", 4 << 20)],
+    /// };
+    /// let db = tantalum::Db::builder().open_on(devices)?;
+    /// std::fs::create_dir(dir.join("tantalum-sqlite"))?;
+    /// let engine = tantalum_sqlite::Engine::of(db, dir.join("tantalum-sqlite"))?;
+    ///
+    /// let connection = rusqlite::Connection::open(format!("file:{}?vfs=tantalum", dir.join("app.db").display()))?;
+    /// connection.execute_batch("CREATE TABLE users (name TEXT)")?; // is in memory
+    /// assert!(engine.db().tables()?.len() > 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InUse`](ErrorKind::InUse) while connections use another database for this directory; [`Io`](ErrorKind::Io) if there is no such
+    /// directory; whatever keeps a table from being created.
+    pub fn of(db: Db, directory: impl AsRef<Path>) -> Result<Self> {
+        Ok(Self { store: Store::of(db, directory.as_ref())? })
     }
 
     /// The engine. What SQLite databases are made of there is theirs: reading it is harmless, writing it damages them.
