@@ -6,33 +6,70 @@ use std::{collections::HashMap, fs::File, os::unix::fs::FileExt};
 
 use tantalum_rt::Mutex;
 
-use crate::failure::Result;
+use crate::{failure::Result, super_journal::Mention};
 
 /// What is longer is kept in a file.
 const MOST_BYTES_IN_MEMORY: u64 = 16 << 20;
 
+/// A journal.
+#[derive(Default)]
+pub(crate) struct Journal {
+    content: Content,
+    /// It ends with the name of a super-journal.
+    mention: Option<Mention>,
+}
+
 /// The bytes of a journal.
-pub(crate) enum Journal {
+enum Content {
     InMemory(Vec<u8>),
     InFile(File),
 }
 
-impl Journal {
-    /// An empty one.
-    pub fn new() -> Self {
+impl Default for Content {
+    fn default() -> Self {
         Self::InMemory(Vec::new())
     }
+}
 
+impl Journal {
     /// Length in bytes.
     pub fn size(&self) -> Result<u64> {
+        self.content.size()
+    }
+
+    /// Reads bytes, and returns how many there were.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
+        self.content.read(offset, bytes)
+    }
+
+    /// Writes bytes; a gap before them is filled with zeros.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if let Some(mention) = Mention::of(bytes) {
+            self.mention = Some(mention);
+        }
+        self.content.write(offset, bytes)
+    }
+
+    /// Makes it so long. One that ends is in memory again.
+    pub fn set_size(&mut self, size: u64) -> Result<()> {
+        // SQLite truncates to nothing, in all modes, a journal that mentions a super-journal.
+        if size == 0 {
+            self.mention = None;
+        }
+        self.content.set_size(size)
+    }
+}
+
+impl Content {
+
+    fn size(&self) -> Result<u64> {
         match self {
             Self::InMemory(content) => Ok(content.len() as u64),
             Self::InFile(file) => Ok(file.metadata()?.len()),
         }
     }
 
-    /// Reads bytes, and returns how many there were.
-    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
         match self {
             Self::InMemory(content) => {
                 let rest = content.get(offset as usize..).unwrap_or_default();
@@ -53,8 +90,7 @@ impl Journal {
         }
     }
 
-    /// Writes bytes; a gap before them is filled with zeros.
-    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset + bytes.len() as u64;
         if let Self::InMemory(content) = self
             && end > MOST_BYTES_IN_MEMORY
@@ -73,10 +109,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes it so long. One that ends is in memory again.
-    pub fn set_size(&mut self, size: u64) -> Result<()> {
+    fn set_size(&mut self, size: u64) -> Result<()> {
         match self {
-            _ if size == 0 => *self = Self::new(),
+            _ if size == 0 => *self = Self::default(),
             Self::InMemory(content) => content.resize(size as usize, 0),
             Self::InFile(file) => file.set_len(size)?,
         }
@@ -126,11 +161,11 @@ mod tests {
 
     #[test]
     fn a_journal_reads_what_was_written_in_memory_and_beyond() {
-        let mut journal = Journal::new();
+        let mut journal = Journal::default();
         journal.write(4, b"four").unwrap();
         let step = MOST_BYTES_IN_MEMORY - 2;
         for is_in_memory in [true, false] {
-            assert_eq!(matches!(journal, Journal::InMemory(_)), is_in_memory);
+            assert_eq!(matches!(journal.content, Content::InMemory(_)), is_in_memory);
             let mut bytes = [7; 12];
             assert_eq!(journal.read(0, &mut bytes[..8]).unwrap(), 8);
             assert_eq!(&bytes[..8], b"\0\0\0\0four");
@@ -142,7 +177,7 @@ mod tests {
         journal.set_size(2).unwrap();
         assert_eq!(journal.read(0, &mut [0; 9]).unwrap(), 2);
         journal.set_size(0).unwrap();
-        assert!(matches!(&journal, Journal::InMemory(content) if content.is_empty()));
+        assert!(matches!(&journal.content, Content::InMemory(content) if content.is_empty()));
         assert_eq!(journal.read(5, &mut [0; 9]).unwrap(), 0);
     }
 }

@@ -1,6 +1,10 @@
 //! Transactions over several SQLite databases. SQLite names their journals in a *super-journal*, hands its name to each database when
 //! that has been written (`SQLITE_FCNTL_SYNC`), and commits by deleting it. Here each database hands its writes over then, and the
 //! deletion commits them in one transaction of the engine. If anything else happens first, SQLite is rolling back.
+//!
+//! A rollback journal ends with the name of its super-journal, and SQLite takes what it was to undo for committed if that is gone: it would
+//! keep the pages in its cache. So one that does not commit is there as long as a journal mentions it, also when SQLite deletes it because
+//! one of the databases has been rolled back.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,6 +21,9 @@ use crate::{
 /// Of all databases of a transaction but the one with the most writes, so many bytes at most: they are in memory for a moment.
 const MOST_BYTES_IN_MEMORY: u64 = 256 << 20;
 
+/// SQLite appends so many bytes to the path of the main database: `-mj` and nine digits.
+const NAME_END_BYTES: usize = 12;
+
 /// Those that are there, by name.
 static NAMED: Mutex<Option<HashMap<Vec<u8>, Arc<SuperJournal>>>> = Mutex::new(None);
 
@@ -29,6 +36,8 @@ pub(crate) struct SuperJournal {
 #[derive(Default)]
 struct State {
     content: Vec<u8>,
+    /// How many rollback journals end with its name.
+    mentions: usize,
     members: Vec<Member>,
     outcome: Option<Outcome>,
 }
@@ -62,13 +71,21 @@ impl SuperJournal {
         NAMED.lock().as_ref()?.get(name).cloned()
     }
 
-    /// Forgets the super-journal. If it `commits`, what was handed over becomes part of the databases. `None` if there is none of that name.
+    /// Deletes the super-journal. If that `commits`, what was handed over becomes part of the databases; after a failure, the super-journal
+    /// is still there. `None` if there is none of that name.
     pub fn delete(name: &[u8], commits: bool) -> Option<Result<()>> {
-        let found = NAMED.lock().as_mut()?.remove(name)?;
+        let found = Self::named(name)?;
         if commits {
-            return Some(found.commit());
+            if let Err(failure) = found.commit() {
+                return Some(Err(failure));
+            }
+        } else {
+            found.end();
+            if found.state.lock().mentions > 0 {
+                return Some(Ok(()));
+            }
         }
-        found.end();
+        NAMED.lock().as_mut()?.remove(name);
         Some(Ok(()))
     }
 
@@ -144,6 +161,28 @@ impl SuperJournal {
         commit_together(std::mem::take(&mut state.members))?;
         state.outcome = Some(Outcome::Committed);
         Ok(())
+    }
+}
+
+/// A rollback journal has the name of the super-journal at its end.
+pub(crate) struct Mention(Arc<SuperJournal>);
+
+impl Mention {
+    /// If these bytes of a journal are such a name. SQLite writes it alone.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let begin = bytes.len().checked_sub(NAME_END_BYTES)?;
+        if !bytes[begin..].starts_with(b"-mj") {
+            return None;
+        }
+        let found = SuperJournal::named(bytes)?;
+        found.state.lock().mentions += 1;
+        Some(Self(found))
+    }
+}
+
+impl Drop for Mention {
+    fn drop(&mut self) {
+        self.0.state.lock().mentions -= 1;
     }
 }
 

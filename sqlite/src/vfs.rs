@@ -207,7 +207,7 @@ unsafe fn kind_of(name: *const c_char, flags: c_int) -> Result<Option<(Kind, c_i
         return Ok(Some((Kind::Main(Box::new(main), JournalModes::default()), opened_with)));
     }
     if has(ffi::SQLITE_OPEN_MAIN_JOURNAL) && is_journal_of_open(path) {
-        return Ok(Some((Kind::Journal(Journal::new()), flags)));
+        return Ok(Some((Kind::Journal(Journal::default()), flags)));
     }
     if has(ffi::SQLITE_OPEN_WAL) && is_journal_of_open(path) {
         return Err(Failure::cannot_open("the VFS tantalum has no WAL mode; use another journal mode"));

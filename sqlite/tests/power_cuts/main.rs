@@ -29,7 +29,7 @@ use client::{Client, Counts, World};
 use content::{Content, SCHEMA, read};
 use history::{History, check};
 use machine::{Machine, Power};
-use session::{Session, Stop};
+use session::{Session, Stop, uri};
 
 /// The engine that a seed runs.
 #[derive(Clone, Copy)]
@@ -228,6 +228,24 @@ fn a_connection_that_keeps_its_lock_is_shown_nothing_that_may_be_lost() {
         power.cut();
         assert_eq!(session.run("COMMIT"), Err(Stop::PowerLost));
         assert_eq!(number(&session), Err(Stop::PowerLost));
+    });
+}
+
+/// SQLite ignores all but the deletion of the super-journal, and takes a transaction for committed whose super-journal is gone.
+#[test]
+fn a_commit_of_both_databases_that_failed_is_not_shown() {
+    let _alone = alone();
+    simulate(1, |run| {
+        let (power, _engine) = run.start(u64::MAX).expect("the power stays");
+        let session = Session::open_one(&run.directory, &power, 0).unwrap();
+        session.run(&format!("ATTACH '{}' AS other", uri(&run.directory, 1))).unwrap();
+        session.run("BEGIN; UPDATE state SET n = 1; UPDATE other.state SET n = 1").unwrap();
+        power.cut();
+        assert_eq!(session.run("COMMIT"), Err(Stop::PowerLost));
+        for sql in ["SELECT n FROM state", "SELECT n FROM other.state"] {
+            let n = session.ask(|connection| connection.query_row(sql, [], |row| row.get::<_, i64>(0)));
+            assert_eq!(n, Err(Stop::PowerLost), "{sql}");
+        }
     });
 }
 

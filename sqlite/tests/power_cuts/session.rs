@@ -119,7 +119,8 @@ impl Session {
     }
 }
 
-fn uri(directory: &Path, database: usize) -> String {
+/// The URI of a database.
+pub fn uri(directory: &Path, database: usize) -> String {
     format!("file:{}?vfs=tantalum", directory.join(FILES[database]).display())
 }
 

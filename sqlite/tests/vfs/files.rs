@@ -274,3 +274,30 @@ fn rows_that_are_damaged_are_named() {
     let reason = tantalum_sqlite::last_error().unwrap();
     assert!(reason.contains("too long"), "{reason}");
 }
+
+/// SQLite rolls a database back only while its super-journal is there, and else keeps in its page cache what it wrote; which would be
+/// taken for valid once another connection has committed as often.
+#[test]
+fn a_commit_of_several_databases_that_fails_leaves_none_of_its_pages_in_the_cache() {
+    let directory = Directory::new();
+    let elsewhere = format!("{}&database={}", directory.uri("two.db"), directory.path("elsewhere").display());
+    let (one, rival) = (directory.connect("one.db"), Connection::open(elsewhere).unwrap());
+    for journal_mode in ["delete", "truncate", "persist"] {
+        run(&rival, "DROP TABLE IF EXISTS t; CREATE TABLE t (value); INSERT INTO t VALUES (1)");
+        run(&one, "DROP TABLE IF EXISTS t; CREATE TABLE t (value); INSERT INTO t VALUES (1)");
+        run(&one, &format!("ATTACH '{}' AS two", directory.uri("two.db")));
+        run(&one, &format!("PRAGMA main.journal_mode={journal_mode}; PRAGMA two.journal_mode={journal_mode}"));
+        run(&one, "BEGIN; UPDATE main.t SET value = 2; UPDATE two.t SET value = 2");
+        assert_eq!(failure(&one, "COMMIT") & 0xff, ffi::SQLITE_IOERR);
+        if !one.is_autocommit() {
+            run(&one, "ROLLBACK");
+        }
+        run(&rival, "INSERT INTO t VALUES (10)");
+        for (sql, sum) in [("SELECT sum(value) FROM two.t", 11), ("SELECT sum(value) FROM main.t", 1)] {
+            assert_eq!(query::<i64>(&one, sql), sum, "{journal_mode}");
+        }
+        run(&one, "INSERT INTO two.t VALUES (100); DETACH two");
+        assert_eq!(query::<i64>(&rival, "SELECT sum(value) FROM t"), 111);
+        check_integrity(&rival);
+    }
+}
