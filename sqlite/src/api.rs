@@ -21,7 +21,35 @@ pub struct Api {
     pub uri_parameter: unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char,
     pub malloc64: unsafe extern "C" fn(u64) -> *mut c_void,
     pub log: unsafe extern "C" fn(c_int, *const c_char, ...),
+    /// `None` in a SQLite without virtual tables.
+    pub tables: Option<TableApi>,
 }
+
+/// What a virtual table needs of SQLite.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct TableApi {
+    pub auto_extension: AutoExtension,
+    pub create_module_v2: unsafe extern "C" fn(
+        *mut ffi::sqlite3,
+        *const c_char,
+        *const ffi::sqlite3_module,
+        *mut c_void,
+        Option<Destructor>,
+    ) -> c_int,
+    pub declare_vtab: unsafe extern "C" fn(*mut ffi::sqlite3, *const c_char) -> c_int,
+    pub result_text: unsafe extern "C" fn(*mut ffi::sqlite3_context, *const c_char, c_int, Option<Destructor>),
+    pub result_int64: unsafe extern "C" fn(*mut ffi::sqlite3_context, i64),
+    pub result_double: unsafe extern "C" fn(*mut ffi::sqlite3_context, f64),
+}
+
+/// Has SQLite call a function for each connection that it opens.
+#[doc(hidden)]
+pub type AutoExtension = unsafe extern "C" fn(
+    Option<unsafe extern "C" fn(*mut ffi::sqlite3, *mut *mut c_char, *const ffi::sqlite3_api_routines) -> c_int>,
+) -> c_int;
+
+type Destructor = unsafe extern "C" fn(*mut c_void);
 
 /// Set by the first registration.
 static API: OnceLock<Api> = OnceLock::new();
@@ -36,6 +64,14 @@ impl Api {
             uri_parameter: ffi::sqlite3_uri_parameter,
             malloc64: ffi::sqlite3_malloc64,
             log: ffi::sqlite3_log,
+            tables: Some(TableApi {
+                auto_extension: ffi::sqlite3_auto_extension,
+                create_module_v2: ffi::sqlite3_create_module_v2,
+                declare_vtab: ffi::sqlite3_declare_vtab,
+                result_text: ffi::sqlite3_result_text,
+                result_int64: ffi::sqlite3_result_int64,
+                result_double: ffi::sqlite3_result_double,
+            }),
         }
     }
 

@@ -61,7 +61,6 @@ impl Journal {
 }
 
 impl Content {
-
     fn size(&self) -> Result<u64> {
         match self {
             Self::InMemory(content) => Ok(content.len() as u64),

@@ -25,6 +25,7 @@ mod main_file;
 mod options;
 mod pointer;
 mod pragma;
+mod status;
 mod store;
 mod super_journal;
 mod vfs;
@@ -33,7 +34,7 @@ mod write_lock;
 mod writes;
 
 #[doc(hidden)]
-pub use api::Api;
+pub use api::{Api, AutoExtension, TableApi};
 pub use failure::last_error;
 pub use options::Options;
 pub use store::Engine;

@@ -68,7 +68,8 @@ impl Store {
         let open = open.get_or_insert_default();
         let directory = real_path(directory)?;
         if open.get(&directory).is_some_and(|opened| opened.strong_count() > 0) {
-            let what = format!("connections use another Tantalum database for {}; close them before", directory.display());
+            let what =
+                format!("connections use another Tantalum database for {}; close them before", directory.display());
             return Err(Error::new(ErrorKind::InUse, what));
         }
         Self::add(open, db, directory)
@@ -85,6 +86,15 @@ impl Store {
         });
         open.insert(directory, Arc::downgrade(&opened));
         Ok(Self { opened: Some(opened) })
+    }
+
+    /// All that are open.
+    pub fn all() -> Vec<Self> {
+        let open = OPEN.lock();
+        let opened = open.iter().flat_map(HashMap::values).filter_map(Weak::upgrade);
+        let (ours, of_parent): (Vec<_>, Vec<_>) = opened.partition(|opened| opened.process == process::id());
+        of_parent.into_iter().for_each(std::mem::forget);
+        ours.into_iter().map(|opened| Self { opened: Some(opened) }).collect()
     }
 
     fn opened(&self) -> &Arc<Opened> {

@@ -26,6 +26,7 @@ use crate::{
     main_file::MainFile,
     options::Options,
     pragma::JournalModes,
+    status,
     super_journal::SuperJournal,
     write_lock::sleep_in_turn,
 };
@@ -33,7 +34,7 @@ use crate::{
 /// The options of the last registration, if there was one.
 static OPTIONS: Mutex<Option<Options>> = Mutex::new(None);
 
-/// Registers the VFS `tantalum` with the SQLite that is linked to this program. From then on, any connection of the process can name it,
+/// Registers the VFS `tantalum` with the SQLite that is linked to this program, and the table `tantalum_status`. From then on, any connection of the process can name it,
 /// from whichever language: `file:app.db?vfs=tantalum`. To be called again with other options, which count for what is opened later.
 /// Safe to call from several threads.
 ///
@@ -82,7 +83,8 @@ pub unsafe fn register_with(api: Api, options: Options) -> tantalum::Result<()> 
             (api.vfs_find)(name.as_ptr())
         };
         match (api.vfs_register)(vfs, is_default.into()) {
-            ffi::SQLITE_OK => Ok(()),
+            // SQLite knows a function once, however often it is named.
+            ffi::SQLITE_OK if status::register(api) == ffi::SQLITE_OK => Ok(()),
             code => Err(refused(&format!("SQLite says {code}"))),
         }
     }

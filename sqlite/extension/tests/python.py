@@ -40,6 +40,11 @@ with tempfile.TemporaryDirectory() as directory:
     assert first.execute("SELECT sum(value) FROM counters").fetchone() == (8 * 100,)
     assert first.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
+    commits = "SELECT value FROM tantalum_status WHERE name = 'transactions.commits'"
+    (before,) = first.execute(commits).fetchone()
+    first.execute("UPDATE counters SET value = value + 1 WHERE id = 1")
+    assert first.execute(commits).fetchone() == (before + 1,)
+
     # A child that was forked has the connection, but not the engine's threads.
     child = os.fork()
     if child == 0:

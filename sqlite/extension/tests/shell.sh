@@ -15,6 +15,7 @@ expect() {
 
 shell 'CREATE TABLE users (name TEXT); INSERT INTO users VALUES ("Ada"), ("Grace")'
 expect "$(shell 'SELECT count(*) FROM users')" 2
+expect "$(shell "SELECT count(*) FROM tantalum_status WHERE name = 'page_bytes' AND value = 4096 AND database = '$(pwd -P)/tantalum-sqlite'")" 1
 expect "$(shell 'PRAGMA journal_mode=WAL')" delete
 expect "$(shell 'BEGIN; DELETE FROM users; ROLLBACK; SELECT group_concat(name) FROM users; PRAGMA integrity_check')" $'Ada,Grace\nok'
 expect "$(shell '.backup copy.db' 'SELECT 1')" 1

@@ -185,7 +185,8 @@ impl Client {
         written: Vec<(&Schema, u64, Content)>,
         read: &[(&Schema, u64, Content)],
     ) -> Result<(), Stop> {
-        let commits: Vec<_> = written.iter().map(|(schema, n, _)| (schema.database, n + 1, schema.is_durable)).collect();
+        let commits: Vec<_> =
+            written.iter().map(|(schema, n, _)| (schema.database, n + 1, schema.is_durable)).collect();
         let is_together = written.iter().all(|(schema, ..)| schema.is_together);
         {
             let mut histories = self.world.histories();

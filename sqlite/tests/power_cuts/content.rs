@@ -28,7 +28,8 @@ pub struct Content {
 
 impl std::fmt::Debug for Content {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let short = |rows: &Rows| rows.iter().map(|(key, value)| format!("{key}: {}", shown(value))).collect::<Vec<_>>();
+        let short =
+            |rows: &Rows| rows.iter().map(|(key, value)| format!("{key}: {}", shown(value))).collect::<Vec<_>>();
         let copy = self.copy.as_ref().map(short);
         f.debug_struct("Content")
             .field("rows", &short(&self.rows))
@@ -126,7 +127,8 @@ pub fn change(session: &Session, schema: &str, content: &mut Content, random: &m
         }
         // Fails as a whole, halfway, if a key is there.
         18 | 19 => {
-            let sql = format!("INSERT INTO {schema}.t SELECT id + ?1, value FROM {schema}.t WHERE id < ?2 ORDER BY id DESC");
+            let sql =
+                format!("INSERT INTO {schema}.t SELECT id + ?1, value FROM {schema}.t WHERE id < ?2 ORDER BY id DESC");
             let copied: Rows = rows.range(..b).map(|(key, value)| (key + a, Arc::clone(value))).collect();
             let is_refused = copied.keys().any(|key| rows.contains_key(key));
             let is_done = session.unless_constraint(&sql, params![a, b])?;

@@ -56,10 +56,13 @@ impl History {
         assert_eq!(content, self.content(n), "what a transaction sees of commit {n}, and what it is");
     }
 
-    /// A transaction that follows the commit before `n` is about to commit. Without power, it may follow one that failed.
+    /// A transaction that follows the commit before `n` is about to commit. Without power nothing comes of it; and it may follow one that
+    /// failed, of which something may.
     pub fn begin(&mut self, n: u64, content: Content, needs: Vec<Commit>, together: Vec<Commit>, has_power: bool) {
         assert!(!has_power || !self.versions.contains_key(&n), "two transactions follow the commit before {n}");
-        self.versions.entry(n).or_insert(Version { content, needs, together });
+        let version =
+            if has_power { Version { content, needs, together } } else { Version { content, ..Version::default() } };
+        self.versions.entry(n).or_insert(version);
     }
 
     /// A commit that was asked for has not happened, and will not.

@@ -69,9 +69,8 @@ impl Config {
 fn look(config: &Config, directory: &Path, power: &Arc<Power>) -> Option<[(u64, Content); 2]> {
     let look = |database| {
         let session = Session::open_one(directory, power, database)?;
-        let problems = session.ask(|connection| {
-            connection.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0))
-        })?;
+        let problems = session
+            .ask(|connection| connection.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0)))?;
         // It tells of pages that it cannot read as of others.
         if !power.is_on() {
             return Err(Stop::PowerLost);
@@ -177,7 +176,12 @@ fn simulate<T: 'static>(seed: u64, f: impl FnOnce(&mut Run) -> T + 'static) -> T
         let run = Run { config, directory: path, machine, random, histories: None, counts: Counts::new() };
         f(&mut { run })
     };
-    Simulation::new(seed).stack_size(1 << 20).time_limit(Duration::from_secs(600)).step_limit(3_000_000).run(run).expect_finished()
+    Simulation::new(seed)
+        .stack_size(1 << 20)
+        .time_limit(Duration::from_secs(600))
+        .step_limit(3_000_000)
+        .run(run)
+        .expect_finished()
 }
 
 fn search(run: &mut Run) -> Counts {
@@ -211,6 +215,22 @@ fn what_was_acknowledged_survives_power_cuts() {
         counts.into_iter().for_each(|(what, by)| *all.entry(what).or_default() += by);
     }
     println!("{all:?}");
+    if chosen.is_none() {
+        let least = [
+            ("commits", 8000),
+            ("commits of both", 1500),
+            ("rollbacks", 1000),
+            ("reads", 3000),
+            ("vacuums", 700),
+            ("imports", 400),
+            ("busy", 1000),
+            ("cuts", 150),
+            ("cuts of a start", 100),
+            ("cuts of a creation", 10),
+            ("found without an answer", 15),
+        ];
+        least.into_iter().for_each(|(what, least)| assert!(all[what] >= least, "{what}: {}", all[what]));
+    }
 }
 
 fn number(session: &Session) -> Result<i64, Stop> {

@@ -65,8 +65,7 @@ impl Session {
         let connection = Connection::open(uri(directory, database));
         let stop = |error| stop(power, &error, "opening");
         let schema = Schema { name: "main", database, is_durable: true, is_together: true };
-        let session =
-            Self { connection: connection.map_err(stop)?, schemas: vec![schema], power: Arc::clone(power) };
+        let session = Self { connection: connection.map_err(stop)?, schemas: vec![schema], power: Arc::clone(power) };
         session.wait_for_others(Duration::from_secs(2))?;
         Ok(session)
     }

@@ -8,3 +8,4 @@ mod files;
 mod modes;
 mod same_as_stock;
 mod sizes;
+mod status;
