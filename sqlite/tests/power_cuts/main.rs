@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
 mod client;
+mod connections;
 mod content;
 mod history;
 mod machine;
@@ -29,7 +30,7 @@ use client::{Client, Counts, World};
 use content::{Content, SCHEMA, read};
 use history::{History, check};
 use machine::{Machine, Power};
-use session::{Session, Stop, uri};
+use session::{Session, Stop};
 
 /// The engine that a seed runs.
 #[derive(Clone, Copy)]
@@ -231,73 +232,4 @@ fn what_was_acknowledged_survives_power_cuts() {
         ];
         least.into_iter().for_each(|(what, least)| assert!(all[what] >= least, "{what}: {}", all[what]));
     }
-}
-
-fn number(session: &Session) -> Result<i64, Stop> {
-    session.ask(|connection| connection.query_row("SELECT n FROM state", [], |row| row.get(0)))
-}
-
-/// Between its transactions too: under `locking_mode=EXCLUSIVE`, a connection keeps its lock when a commit fails.
-#[test]
-fn a_connection_that_keeps_its_lock_is_shown_nothing_that_may_be_lost() {
-    let _alone = alone();
-    simulate(1, |run| {
-        let (power, _engine) = run.start(u64::MAX).expect("the power stays");
-        let session = Session::open_one(&run.directory, &power, 0).unwrap();
-        session.run("PRAGMA locking_mode=exclusive; UPDATE state SET n = 1; BEGIN; UPDATE state SET n = 2").unwrap();
-        power.cut();
-        assert_eq!(session.run("COMMIT"), Err(Stop::PowerLost));
-        assert_eq!(number(&session), Err(Stop::PowerLost));
-    });
-}
-
-/// SQLite ignores all but the deletion of the super-journal, and takes a transaction for committed whose super-journal is gone.
-#[test]
-fn a_commit_of_both_databases_that_failed_is_not_shown() {
-    let _alone = alone();
-    simulate(1, |run| {
-        let (power, _engine) = run.start(u64::MAX).expect("the power stays");
-        let session = Session::open_one(&run.directory, &power, 0).unwrap();
-        session.run(&format!("ATTACH '{}' AS other", uri(&run.directory, 1))).unwrap();
-        session.run("BEGIN; UPDATE state SET n = 1; UPDATE other.state SET n = 1").unwrap();
-        power.cut();
-        assert_eq!(session.run("COMMIT"), Err(Stop::PowerLost));
-        for sql in ["SELECT n FROM state", "SELECT n FROM other.state"] {
-            let n = session.ask(|connection| connection.query_row(sql, [], |row| row.get::<_, i64>(0)));
-            assert_eq!(n, Err(Stop::PowerLost), "{sql}");
-        }
-    });
-}
-
-#[test]
-fn a_commit_with_synchronous_off_does_not_wait_for_the_log() {
-    let _alone = alone();
-    simulate(1, |run| {
-        let (power, _engine) = run.start(u64::MAX).expect("the power stays");
-        let session = Session::open_one(&run.directory, &power, 0).unwrap();
-        session.run("PRAGMA synchronous=off").unwrap();
-        run.machine.hang_logs();
-        session.run("UPDATE state SET n = 1").unwrap();
-        session.run("BEGIN IMMEDIATE; UPDATE state SET n = 2; COMMIT").unwrap();
-        power.cut();
-    });
-}
-
-/// A connection keeps the pages that it has read, and reads them no more while it finds that the database is the same.
-#[test]
-fn what_a_rolled_back_writer_has_read_is_not_shown_later() {
-    let _alone = alone();
-    simulate(1, |run| {
-        let (power, _engine) = run.start(u64::MAX).expect("the power stays");
-        let [one, other] = [(); 2].map(|()| Session::open_one(&run.directory, &power, 0).unwrap());
-        one.run("PRAGMA synchronous=off").unwrap();
-        assert_eq!(number(&other), Ok(0));
-        run.machine.hang_logs();
-        one.run("UPDATE state SET n = 1").unwrap();
-        other.run("BEGIN IMMEDIATE").unwrap();
-        assert_eq!(number(&other), Ok(1), "not durable yet");
-        power.cut();
-        let _ = other.run("ROLLBACK");
-        assert_eq!(number(&other), Err(Stop::PowerLost));
-    });
 }
