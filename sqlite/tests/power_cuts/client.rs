@@ -49,18 +49,24 @@ pub struct Client {
 }
 
 impl Client {
-    /// Runs transactions until the power goes, so many at most.
+    /// Runs transactions until the power goes, so many at most; and some more, since a connection whose engine has failed can be used.
     pub fn run(&mut self, transactions: u32) {
         let mut session = None;
+        let mut left_without_power = self.random.u32(0..6);
         for _ in 0..transactions {
-            if let Err(stop) = self.step(&mut session) {
-                match stop {
-                    Stop::PowerLost => return,
-                    Stop::Busy => self.world.count("busy"),
-                }
-                if session.as_ref().is_some_and(|session| session.roll_back().is_err()) {
+            let outcome = self.step(&mut session);
+            if outcome == Err(Stop::Busy) {
+                self.world.count("busy");
+            }
+            if let (Err(_), Some(session)) = (outcome, &session) {
+                let rolled_back = session.roll_back();
+                assert_ne!(rolled_back, Err(Stop::Busy));
+            }
+            if !self.world.power.is_on() {
+                if left_without_power == 0 {
                     return;
                 }
+                left_without_power -= 1;
             }
         }
     }
