@@ -139,7 +139,7 @@ impl Client {
             if self.world.power.is_on() {
                 history.check_seen(n, &content, visible[schema.database]);
             }
-            if begin == "BEGIN" && session.schemas.iter().all(|schema| schema.is_durable) {
+            if begin == "BEGIN" && session.schemas.iter().all(|schema| schema.was_always_durable) {
                 history.show(n);
             }
             states.push((schema, n, content));
@@ -225,8 +225,7 @@ impl Client {
                 if self.world.power.is_on() {
                     history.check_seen(n, &content, visible[schema.database]);
                 }
-                // A connection that does not wait for its own commits may have them in its cache.
-                if schema.is_durable {
+                if schema.was_always_durable {
                     history.show(n);
                 }
             }

@@ -27,6 +27,8 @@ pub struct Schema {
     pub database: usize,
     /// A commit is durable when it returns.
     pub is_durable: bool,
+    /// So were all of this connection: what it is shown is not what it has itself committed and has in its page cache.
+    pub was_always_durable: bool,
     /// SQLite writes a super-journal for transactions over several such databases, so that they commit in all or in none.
     pub is_together: bool,
 }
@@ -51,7 +53,13 @@ impl Session {
         }
         session.schemas = [("main", main), ("other", 1 - main)][..1 + usize::from(has_both)]
             .iter()
-            .map(|&(name, database)| Schema { name, database, is_durable: true, is_together: true })
+            .map(|&(name, database)| Schema {
+                name,
+                database,
+                is_durable: true,
+                was_always_durable: true,
+                is_together: true,
+            })
             .collect();
         // Two that lock the databases in another order wait for each other.
         let is_in_order = main == 0 || !has_both;
@@ -64,7 +72,7 @@ impl Session {
     pub fn open_one(directory: &Path, power: &Arc<Power>, database: usize) -> Result<Self, Stop> {
         let connection = Connection::open(uri(directory, database));
         let stop = |error| stop(power, &error, "opening");
-        let schema = Schema { name: "main", database, is_durable: true, is_together: true };
+        let schema = Schema { name: "main", database, is_durable: true, was_always_durable: true, is_together: true };
         let session = Self { connection: connection.map_err(stop)?, schemas: vec![schema], power: Arc::clone(power) };
         session.wait_for_others(Duration::from_secs(2))?;
         Ok(session)
@@ -83,6 +91,7 @@ impl Session {
             let name = schema.name;
             self.run(&format!("PRAGMA {name}.journal_mode={mode}; PRAGMA {name}.synchronous={level}"))?;
             schema.is_durable = level != "off";
+            schema.was_always_durable &= schema.is_durable;
             schema.is_together = schema.is_durable && mode != "memory";
         }
         self.schemas = schemas;
