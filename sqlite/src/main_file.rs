@@ -110,6 +110,7 @@ impl MainFile {
     /// Size in bytes.
     pub fn size(&mut self) -> Result<u64> {
         self.settle()?;
+        self.renew_view()?;
         match (&self.writes, &self.view) {
             (Some(writes), _) => Ok(writes.size),
             (None, Some(view)) => Ok(view.size()),
@@ -122,19 +123,28 @@ impl MainFile {
     }
 
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let (database, view, writes) = self.writes()?;
-        writes.write(database, view, offset, bytes)
+        self.change(|database, view, writes| writes.write(database, view, offset, bytes))
     }
 
     pub fn set_size(&mut self, size: u64) -> Result<()> {
-        let (database, view, writes) = self.writes()?;
-        writes.set_size(database, view, size)
+        self.change(|database, view, writes| writes.set_size(database, view, size))
+    }
+
+    /// Changes what is written. If that fails, all of it is forgotten: SQLite goes on with no transaction of which a write failed, but not
+    /// in all cases undoes it, nor says by `xUnlock` that it is over (decision 114).
+    fn change(&mut self, change: impl FnOnce(&Database, &View, &mut Writes) -> Result<()>) -> Result<()> {
+        let changed = self.writes().and_then(|(database, view, writes)| change(database, view, writes));
+        if changed.is_err() {
+            self.writes = None;
+        }
+        changed
     }
 
     /// What is written, and what it is written over.
     fn writes(&mut self) -> Result<(&Database, &View, &mut Writes)> {
         self.settle()?;
         self.keep_write_lock()?;
+        self.renew_view()?;
         let database = &*self.database;
         let Some(view) = &self.view else {
             return Err(Failure::io("SQLite writes to a database that it has not locked"));
@@ -187,6 +197,12 @@ impl MainFile {
         self.seen = self.database.write_lock.commits();
         self.view = Some(View::begin(&self.database)?);
         Ok(())
+    }
+
+    /// Begins the view that could not be begun after a commit. While the connection has the write lock, the present state is still the one
+    /// that SQLite may have in its page cache.
+    fn renew_view(&mut self) -> Result<()> {
+        if self.view.is_none() && self.holds_write_lock { self.begin_view() } else { Ok(()) }
     }
 
     /// `xLock`. Never waits.
@@ -278,10 +294,14 @@ impl MainFile {
     }
 
     fn prepare_commit(&mut self) -> Result<()> {
-        match (&mut self.writes, &self.view) {
+        let prepared = match (&mut self.writes, &self.view) {
             (Some(writes), Some(view)) => writes.prepare_commit(&self.database, view),
             _ => Ok(()),
+        };
+        if prepared.is_err() {
+            self.writes = None;
         }
+        prepared
     }
 
     /// If the writes were handed over to a super-journal: the first call after its deletion sees what was committed, and any call before
@@ -296,10 +316,9 @@ impl MainFile {
     /// `SQLITE_FCNTL_COMMIT_PHASETWO`: commits what was written, and waits until it is durable. The next writer need not wait for that.
     pub fn commit(&mut self) -> Result<()> {
         self.settle()?;
-        let prepared = self.prepare_commit();
         let is_synced = self.is_synced.take();
-        let Some(writes) = self.writes.take() else { return prepared };
-        prepared?;
+        self.prepare_commit()?;
+        let Some(writes) = self.writes.take() else { return Ok(()) };
         // What the commit overwrites is not kept for this view.
         self.view = None;
         let mut begun = None;

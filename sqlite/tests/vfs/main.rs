@@ -4,6 +4,7 @@
 
 mod concurrency;
 mod directory;
+mod failing_device;
 mod files;
 mod modes;
 mod same_as_stock;
