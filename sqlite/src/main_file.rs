@@ -87,30 +87,47 @@ impl MainFile {
         let read =
             usize::try_from(self.size()?.saturating_sub(offset)).map_or(bytes.len(), |rest| rest.min(bytes.len()));
         let bytes = &mut bytes[..read];
-        let Some(view) = &self.view else {
+        if self.view.is_none() {
             for part in parts(self.database.fragment_bytes, offset, read) {
                 let fragment = self.database.store.db().get(&self.database.table, key_of(part.fragment))?;
                 copy_part(&self.database, fragment, part.begin, &mut bytes[part.bytes])?;
             }
             return Ok(read);
-        };
-        self.has_read = true;
-        match &self.writes {
-            Some(writes) => writes.read(&self.database, view, offset, bytes)?,
-            None => view.read(&self.database, offset, bytes)?,
+        }
+        if let Err(failure) = self.read_view(offset, bytes) {
+            if !self.holds_write_lock {
+                return Err(failure);
+            }
+            self.renew_view().map_err(|_| failure)?;
+            self.read_view(offset, bytes)?;
         }
         // What a writer reads is confirmed by its commit. One that keeps its lock may have one behind it, which failed.
         let may_be_shown = !self.holds_write_lock || self.is_exclusive;
-        if offset >= FIRST_PAGE_BYTES && may_be_shown {
+        if let Some(view) = &self.view
+            && offset >= FIRST_PAGE_BYTES
+            && may_be_shown
+        {
             view.confirm()?;
         }
         Ok(read)
     }
 
+    /// Reads bytes below the size from what is written and the view.
+    fn read_view(&mut self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.has_read = true;
+        match (&self.writes, &self.view) {
+            (Some(writes), Some(view)) => writes.read(&self.database, view, offset, bytes),
+            (None, Some(view)) => view.read(&self.database, offset, bytes),
+            (_, None) => Err(Failure::io("SQLite reads from a database that it has not locked")),
+        }
+    }
+
     /// Size in bytes.
     pub fn size(&mut self) -> Result<u64> {
         self.settle()?;
-        self.renew_view()?;
+        if self.view.is_none() {
+            self.renew_view()?;
+        }
         match (&self.writes, &self.view) {
             (Some(writes), _) => Ok(writes.size),
             (None, Some(view)) => Ok(view.size()),
@@ -136,6 +153,8 @@ impl MainFile {
         let changed = self.writes().and_then(|(database, view, writes)| change(database, view, writes));
         if changed.is_err() {
             self.writes = None;
+            // If that fails too, so does the next call, which comes here again.
+            let _ = self.renew_view();
         }
         changed
     }
@@ -144,7 +163,9 @@ impl MainFile {
     fn writes(&mut self) -> Result<(&Database, &View, &mut Writes)> {
         self.settle()?;
         self.keep_write_lock()?;
-        self.renew_view()?;
+        if self.view.is_none() {
+            self.renew_view()?;
+        }
         let database = &*self.database;
         let Some(view) = &self.view else {
             return Err(Failure::io("SQLite writes to a database that it has not locked"));
@@ -199,10 +220,13 @@ impl MainFile {
         Ok(())
     }
 
-    /// Begins the view that could not be begun after a commit. While the connection has the write lock, the present state is still the one
-    /// that SQLite may have in its page cache.
+    /// Begins the view anew, where it could not be begun after a commit or has failed, as one does that the engine could not keep for so
+    /// long. While the connection has the write lock, the present state is the one that SQLite may have in its page cache.
     fn renew_view(&mut self) -> Result<()> {
-        if self.view.is_none() && self.holds_write_lock { self.begin_view() } else { Ok(()) }
+        if self.holds_write_lock {
+            self.view = Some(View::begin(&self.database)?);
+        }
+        Ok(())
     }
 
     /// `xLock`. Never waits.
