@@ -224,7 +224,7 @@ impl MainFile {
     /// long. While the connection has the write lock, the present state is the one that SQLite may have in its page cache.
     fn renew_view(&mut self) -> Result<()> {
         if self.holds_write_lock {
-            self.view = Some(View::begin(&self.database)?);
+            self.view = Some(View::begin_anew(&self.database)?);
         }
         Ok(())
     }
@@ -277,7 +277,10 @@ impl MainFile {
         self.release();
         self.lock = lock;
         let confirmed = match &self.view {
-            Some(view) if confirms => view.confirm(),
+            // A view that has failed, as one does that the engine could not keep for so long, confirms nothing.
+            Some(view) if confirms => {
+                view.confirm().or_else(|_| View::begin_anew(&self.database).and_then(|anew| anew.confirm()))
+            }
             _ => Ok(()),
         };
         self.is_unconfirmed |= confirmed.is_err();

@@ -24,6 +24,14 @@ impl View {
         Ok(Self { transaction, size })
     }
 
+    /// The present state, in place of a view that has failed. To confirm it is to confirm what was read from that one: every commit before
+    /// has changed the first fragment, where the change counter is.
+    pub fn begin_anew(database: &Database) -> Result<Self> {
+        let view = Self::begin(database)?;
+        view.fragment(database, 0)?;
+        Ok(view)
+    }
+
     /// Size of the database in bytes.
     pub fn size(&self) -> u64 {
         self.size

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::directory::{Directory, check_integrity, query, run};
+use crate::directory::{Directory, check_integrity, failure, query, run};
 use rusqlite::Connection;
 use tantalum::{Db, Devices};
 use tantalum_device::{Fault, MemoryDevice};
@@ -132,4 +132,28 @@ fn a_transaction_over_two_databases_that_failed_is_not_seen_by_the_next_one() {
             Setting { schemas, journal_mode: "delete", locking_mode, cache_pages }.fail_everywhere();
         }
     }
+}
+
+/// The engine gives up old versions that it has no place for.
+#[test]
+fn a_reader_that_took_too_long_reads_again_later() {
+    let directory = Directory::new();
+    let (data, _engine) = open(&directory);
+    data.inject(Fault::NoSpaceOnGrow);
+    let [writer, reader] = [(); 2].map(|()| directory.connect("app.db"));
+    run(&writer, "CREATE TABLE t (id INTEGER PRIMARY KEY, value); PRAGMA cache_size=20");
+    let insert = "WITH i(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM i WHERE i < 200) INSERT INTO t SELECT NULL, randomblob(1000) FROM i";
+    while writer.execute_batch(insert).is_ok() {}
+    let rows = query::<i64>(&writer, "SELECT count(*) FROM t");
+    run(&reader, "BEGIN; SELECT value FROM t WHERE id = 1");
+    for id in (0..rows).step_by(10) {
+        run(&writer, &format!("UPDATE t SET value = randomblob(1000) WHERE id BETWEEN {id} AND {id} + 9"));
+    }
+    let code = failure(&reader, "SELECT sum(length(value)) FROM t");
+    assert_eq!(code & 0xff, rusqlite::ffi::SQLITE_IOERR);
+    assert!(tantalum_sqlite::last_error().unwrap().contains("the snapshot is too old"));
+    if !reader.is_autocommit() {
+        run(&reader, "ROLLBACK");
+    }
+    assert_eq!(query::<i64>(&reader, "SELECT count(*) FROM t"), rows);
 }
