@@ -236,7 +236,13 @@ mod tests {
     fn what_is_said_is_understood() {
         let (device, path) = ("log \"0\"".to_owned(), "/a\nb".to_owned());
         let position = a_position();
-        let from = |from| ChangeSelection { from, limit: Some(1), follow: true, tables: vec!["t".into()], largest_value: Some(9) };
+        let from = |from| ChangeSelection {
+            from,
+            limit: Some(1),
+            follow: true,
+            tables: vec!["t".into()],
+            largest_value: Some(9),
+        };
         for command in [
             Command::Status,
             Command::Stats,

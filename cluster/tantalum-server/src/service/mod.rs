@@ -1,0 +1,17 @@
+//! etcd's gRPC services, one in each file. Watch has a folder of its own.
+
+mod auth;
+mod check;
+
+mod cluster;
+mod kv;
+mod lease;
+mod maintenance;
+
+pub use auth::Auth;
+#[cfg(test)]
+pub use check::txn as check_txn;
+pub use cluster::Cluster;
+pub use kv::Kv;
+pub use lease::Lease;
+pub use maintenance::Maintenance;
