@@ -166,7 +166,7 @@ mod tests {
         let events: Vec<_> = (2..52).map(|main| event("a", main, false)).collect();
         let events = watchers.by_id[&id].select(&events);
         let whole = pb::WatchResponse { watch_id: 5, events: events.clone(), ..Default::default() };
-        assert_eq!(fragments(whole.clone(), 1 << 20), [whole.clone()]);
+        assert_eq!(fragments(whole.clone(), 1 << 20), std::slice::from_ref(&whole));
         for max_bytes in [1, 200, 1000, 3000] {
             let parts = fragments(whole.clone(), max_bytes);
             assert!(parts.len() > 1 && parts.iter().all(|part| part.watch_id == 5));

@@ -1,0 +1,7 @@
+//! Servers, in this process and of their own, and clients of them.
+
+mod api;
+mod common;
+mod crash;
+mod etcdctl;
+mod watching;
