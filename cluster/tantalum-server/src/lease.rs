@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 /// So many leases are revoked at the same time.
 const REVOKED_AT_A_TIME: usize = 64;
@@ -150,9 +150,8 @@ impl Lessor {
             // Also to see whether it leads.
             let wake_up = Instant::now() + RETRY;
             let wake_up = first.filter(|_| leads).map_or(wake_up, |first| first.min(wake_up));
-            if timeout_at(wake_up, self.changed.notified()).await.is_err() {
-                sleep_until(wake_up).await;
-            }
+            // Either way, it looks again.
+            let _ = timeout_at(wake_up, self.changed.notified()).await;
         }
     }
 }

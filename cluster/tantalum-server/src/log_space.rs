@@ -23,13 +23,14 @@ const PURGE_POLL: Duration = Duration::from_millis(2);
 pub(crate) struct LogSpace {
     group: Group,
     on_its_way: Arc<Semaphore>,
+    units: usize,
     purged: Notify,
 }
 
 impl LogSpace {
     pub fn new(group: Group) -> LogSpace {
-        let units = group.log().stats().live_limit_bytes as usize / 4 / UNIT_BYTES;
-        LogSpace { group, on_its_way: Arc::new(Semaphore::new(units.max(1))), purged: Notify::new() }
+        let units = (group.log().stats().live_limit_bytes as usize / 4 / UNIT_BYTES).max(1);
+        LogSpace { group, on_its_way: Arc::new(Semaphore::new(units)), units, purged: Notify::new() }
     }
 
     /// The largest command that an entry has space for.
@@ -48,7 +49,7 @@ impl LogSpace {
 
     /// Waits until there is space for an entry with a command of so many bytes, which is kept while the permit lives.
     pub async fn admit(&self, bytes: usize) -> io::Result<OwnedSemaphorePermit> {
-        let units = (bytes + ENTRY_OVERHEAD_BYTES).div_ceil(UNIT_BYTES);
+        let units = (bytes + ENTRY_OVERHEAD_BYTES).div_ceil(UNIT_BYTES).min(self.units);
         let permit = Arc::clone(&self.on_its_way).acquire_many_owned(units as u32).await.map_err(io::Error::other)?;
         loop {
             let purged = self.purged.notified();

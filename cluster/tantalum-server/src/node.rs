@@ -41,7 +41,8 @@ const SWEEP_RETRY: Duration = Duration::from_secs(1);
 
 /// A member of a cluster, of one so far. Clones are handles to the same member.
 ///
-/// Dropped without [`close`](Self::close), it stops as in a crash: what was acknowledged is safe. The example is at the crate.
+/// What was acknowledged is safe whether it is [closed](Self::close) or not; without, its files stay open until openraft's tasks have seen
+/// that the last handle is gone. The example is at the crate.
 #[derive(Clone)]
 pub struct Node {
     inner: Arc<Inner>,

@@ -3,8 +3,8 @@
 use prost::Message;
 use tantalum::Result;
 
-use super::rows::{Event, META, PARTS, REVISIONS, Revision, SWEPT, escape};
-use super::view::View;
+use super::rows::{Event, Keys, META, PARTS, REVISIONS, Revision, SWEPT, escape};
+use super::view::{Fetch, View};
 use crate::refusal::{Failed, Refusal};
 
 /// The name of the bucket that etcd has revisions in, with which its hash begins.
@@ -29,14 +29,17 @@ pub fn hash_keys(view: View<'_>, revision: i64) -> Result<KeysHash, Failed> {
         return Err(Refusal::FutureRevision.into());
     }
     let revision = if revision <= 0 { current } else { revision };
+    let all = Keys::new(&[], &[0]);
+    let is_empty = compacted >= 0 && view.range_at(&all, revision, 1, Fetch::Count)?.count == 0;
     let mut hash = crc32c::crc32c(BUCKET);
     for row in view.transaction.range(&view.tables[REVISIONS], ..Revision::first_of(revision + 1).to_bytes())? {
         let (row_key, row) = row?;
         let at = Revision::from_bytes(&row_key)?;
         let Event { is_delete, key_value, .. } = Event::decode(at, &row)?;
         if at.main <= compacted {
-            // Only what the key has at the revision that is hashed.
-            let last = view.last_change(&escape(&key_value.key), Revision::end_of(revision))?;
+            // Only what keys have at the revision that is hashed; if that is nothing, etcd takes what compaction left.
+            let up_to = Revision::end_of(if is_empty { compacted } else { revision });
+            let last = view.last_change(&escape(&key_value.key), up_to)?;
             if is_delete || last.is_none_or(|(last, _)| last != at) {
                 continue;
             }

@@ -159,11 +159,11 @@ async fn large_requests_are_taken_up_to_the_limit_and_the_log_goes_round() {
         assert_eq!(client.get(&format!("small {writer}")).await, Some(vec![11; 20_000]));
     }
     let of = |bytes: usize| pb::PutRequest { value: vec![7; bytes], ..put("limit") };
-    // Key and lengths take 12 bytes.
-    client.kv.put(of((3 << 19) - 12)).await.expect("it is the largest");
+    // Key and lengths take 11 bytes.
+    client.kv.put(of((3 << 19) - 11)).await.expect("it is the largest");
     let larger = client.kv.put(of((3 << 19) - 10)).await;
     assert_eq!(refused(larger), (Code::InvalidArgument, "etcdserver: request is too large".to_owned()));
-    assert_eq!(client.get("limit").await.map(|value| value.len()), Some((3 << 19) - 12));
+    assert_eq!(client.get("limit").await.map(|value| value.len()), Some((3 << 19) - 11));
     server.stop().await;
     let server = Server::start(directory.path(), options()).await;
     let mut client = server.client().await;

@@ -1,5 +1,6 @@
 //! etcd's own program, where it is installed (`apt-get install etcd-client`).
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use crate::common::{Server, options};
@@ -39,8 +40,17 @@ async fn etcdctl_finds_an_etcd() {
         assert_eq!(run(&["txn"], txn), "SUCCESS\n\nOK\n");
         assert_eq!(run(&["get", "", "--from-key", "--keys-only"], ""), "done\n\ngreeting\n\n");
         assert_eq!(run(&["del", "--prefix", "gree"], ""), "1\n");
-        let watched = run(&["watch", "--rev", "2", "greeting"], "");
-        assert_eq!(watched, "", "it ends with its input");
+        let mut watching = Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &address, "watch", "--rev", "2", "greeting"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let events = BufReader::new(watching.stdout.take().expect("it is piped")).lines();
+        let events: Vec<_> = events.take(8).map(|line| line.expect("text")).collect();
+        assert_eq!(events, ["PUT", "greeting", "hello", "PUT", "greeting", "good day", "DELETE", "greeting"]);
+        watching.kill().expect("it runs");
+        watching.wait().expect("it ends");
         assert_eq!(run(&["compact", "5"], ""), "compacted revision 5\n");
         assert!(run(&["get", "--rev", "2", "greeting"], "").contains("required revision has been compacted"));
         let lease = run(&["lease", "grant", "100"], "");

@@ -97,16 +97,17 @@ impl Model {
                 Ok(())
             }
             Operation::Txn { .. } => {
-                self.side(operation, before).iter().try_for_each(|inner| self.check(inner, before))
+                self.side(operation, before).1.iter().try_for_each(|inner| self.check(inner, before))
             }
             Operation::Delete(_) | Operation::Read(_) => Ok(()),
         }
     }
 
-    fn side<'o>(&self, operation: &'o Operation, before: &State) -> &'o [Operation] {
-        let Operation::Txn { key, version, success, failure } = operation else { return &[] };
-        let has = before.get(key).map_or(0, |key_value| key_value.version);
-        if has == *version { success } else { failure }
+    /// Whether a transaction succeeds, and what it then does.
+    fn side<'o>(&self, operation: &'o Operation, before: &State) -> (bool, &'o [Operation]) {
+        let Operation::Txn { key, version, success, failure } = operation else { return (true, &[]) };
+        let succeeds = before.get(key).map_or(0, |key_value| key_value.version) == *version;
+        (succeeds, if succeeds { success } else { failure })
     }
 
     fn execute(&self, operation: &Operation, before: &State, state: &mut State, changes: &mut Vec<Change>) -> Outcome {
@@ -140,11 +141,9 @@ impl Model {
             }
             Operation::Read(keys) => Outcome::Read(within(keys, state)),
             Operation::Txn { .. } => {
-                let side = self.side(operation, before);
-                let is_success =
-                    matches!(operation, Operation::Txn { success, .. } if std::ptr::eq(side, &success[..]));
+                let (succeeds, side) = self.side(operation, before);
                 let outcomes = side.iter().map(|inner| self.execute(inner, before, state, changes)).collect();
-                Outcome::Txn(is_success, outcomes)
+                Outcome::Txn(succeeds, outcomes)
             }
         }
     }
