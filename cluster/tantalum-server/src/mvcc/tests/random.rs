@@ -228,7 +228,7 @@ fn compare(store: &Store, model: &Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_store_does_what_the_model_does(steps in prop::collection::vec(step(), 1..60)) {
