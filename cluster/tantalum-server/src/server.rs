@@ -1,11 +1,18 @@
-//! The gRPC server of a node.
+//! The gRPC server of a node, and the service that it refuses as a whole.
 
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
 use std::io;
+use std::task::{Context, Poll};
 
+use http::{Request, Response};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::NamedService;
 use tonic::transport::Server;
+use tower_service::Service;
 
 use crate::api::etcdserverpb::cluster_server::ClusterServer;
 use crate::api::etcdserverpb::kv_server::KvServer;
@@ -13,7 +20,8 @@ use crate::api::etcdserverpb::lease_server::LeaseServer;
 use crate::api::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::api::etcdserverpb::watch_server::WatchServer;
 use crate::node::Node;
-use crate::service::{Auth, Cluster, Kv, Lease, Maintenance};
+use crate::refusal::Refusal;
+use crate::service::{Cluster, Kv, Lease, Maintenance};
 use crate::watch::Watch;
 
 /// What a message may have beyond a request.
@@ -42,4 +50,30 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop)
         .await
         .map_err(io::Error::other)
+}
+
+/// Auth: there are no users, roles and tokens, so every call is refused, with etcd's own message.
+#[derive(Clone)]
+struct Auth;
+
+impl NamedService for Auth {
+    const NAME: &'static str = "etcdserverpb.Auth";
+}
+
+impl Service<Request<Body>> for Auth {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let refusal = match request.uri().path() {
+            "/etcdserverpb.Auth/Authenticate" => Refusal::AuthNotEnabled,
+            _ => Refusal::NotCapable,
+        };
+        ready(Ok(Status::from(refusal).into_http()))
+    }
 }

@@ -1,14 +1,11 @@
-//! etcd's gRPC services, one in each file. Watch has a folder of its own.
+//! etcd's gRPC services, one in each file. Watch has a folder of its own; Auth is refused where they are joined.
 
-mod auth;
 mod check;
-
 mod cluster;
 mod kv;
 mod lease;
 mod maintenance;
 
-pub use auth::Auth;
 #[cfg(test)]
 pub use check::txn as check_txn;
 pub use cluster::Cluster;
