@@ -4,7 +4,7 @@
 //! one member alone. [`serve`] answers gRPC.
 //!
 //! ```
-//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! use tantalum_server::api::etcdserverpb::{PutRequest, RangeRequest, kv_client::KvClient};
 //! use tantalum_server::{Node, NodeOptions, serve};
 //!
