@@ -1,110 +1,155 @@
-//! The entries that were appended last, in memory: all that are not durable yet, and the newest others up to a bound.
+//! The newest entries in memory: all that are not durable yet, and the newest others up to a bound.
 //!
-//! Invariant: an entry is here only while its group has it, since both change under the group's lock. Only eviction needs no such lock.
+//! Each group has its own, as the bytes of its last entries ([`GroupState`](crate::state::GroupState)), so that appending and reading
+//! take no lock but the group's. Here is what those of all groups take together, and how the oldest are evicted.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tantalum_log::Lsn;
-use tantalum_rt::collections::HashMap;
+use tantalum_rt::Mutex;
 
-/// The group and the index.
-type Key = (u64, u64);
+use crate::log::Shared;
 
-/// More places in the queue than this, and than twice the entries, are looked through for those of entries that have gone.
-const STALE_PLACES: usize = 1024;
+/// An eviction looks at all groups, so it is worth it only if it may free this part of the bound,
+const EVICTED_PART: usize = 16;
+/// and so many bytes.
+const LEAST_EVICTED_BYTES: usize = 4096;
 
 pub(crate) struct Cache {
-    entries: HashMap<Key, Cached>,
-    /// In the order in which they came, with their ends; also some of entries that have gone.
-    queue: VecDeque<(Lsn, Key)>,
-    bytes: usize,
+    /// Of all groups' cached entries.
+    bytes: AtomicUsize,
     max_bytes: usize,
-}
-
-struct Cached {
-    bytes: Arc<[u8]>,
-    /// Where its first record ends.
-    end: Lsn,
+    /// Up to here the last eviction evicted.
+    evicted_before: Mutex<Lsn>,
 }
 
 impl Cache {
     pub(crate) fn new(max_bytes: usize) -> Cache {
-        Cache { entries: HashMap::default(), queue: VecDeque::new(), bytes: 0, max_bytes }
+        Cache { bytes: AtomicUsize::new(0), max_bytes, evicted_before: Mutex::new(Lsn::ZERO) }
     }
 
-    pub(crate) fn get(&self, group: u64, index: u64) -> Option<Arc<[u8]>> {
-        self.entries.get(&(group, index)).map(|cached| Arc::clone(&cached.bytes))
+    /// Counts what a group has cached, under its lock.
+    pub(crate) fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Adds an entry whose record ends at `end`, and evicts the oldest of those before `durable`.
-    pub(crate) fn insert(&mut self, group: u64, index: u64, bytes: Arc<[u8]>, end: Lsn, durable: Lsn) {
-        let key = (group, index);
-        self.bytes += bytes.len();
-        let before = self.entries.insert(key, Cached { bytes, end });
-        assert!(before.is_none(), "an entry goes before another has its index");
-        self.queue.push_back((end, key));
-        while self.bytes > self.max_bytes
-            && let Some(&(end, key)) = self.queue.front()
-            && end <= durable
-        {
-            self.queue.pop_front();
-            if self.is_current(end, key) {
-                self.take(key);
-            }
+    /// Counts what a group has cached no more, under its lock.
+    pub(crate) fn sub(&self, bytes: usize) {
+        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "what is evicted was counted");
+    }
+
+    fn is_exceeded(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > self.max_bytes
+    }
+
+    /// Before which position entries are evicted, so that those behind it are no more than the bound, if the log ends at `end`: what
+    /// cached entries take is less than their part of the log. `None` if that evicts too little.
+    fn target(&self, end: Lsn, durable: Lsn, evicted_before: Lsn) -> Option<Lsn> {
+        let part = self.max_bytes / EVICTED_PART;
+        let kept = (self.max_bytes - part) as u64;
+        let target = Lsn::new(end.get().saturating_sub(kept)).min(durable);
+        let evicted = target.get().saturating_sub(evicted_before.get());
+        (evicted >= part.max(LEAST_EVICTED_BYTES) as u64).then_some(target)
+    }
+}
+
+impl Shared {
+    /// Evicts the oldest cached entries if there are too many. Takes the groups' locks one after another, so none may be held.
+    pub(crate) fn evict(&self) {
+        if !self.cache.is_exceeded() {
+            return;
         }
-        if self.queue.len() > STALE_PLACES.max(2 * self.entries.len()) {
-            let queue = std::mem::take(&mut self.queue);
-            self.queue = queue.into_iter().filter(|&(end, key)| self.is_current(end, key)).collect();
+        // If another task evicts, that suffices.
+        let Some(mut evicted_before) = self.cache.evicted_before.try_lock() else { return };
+        let (durable, end) = (self.log.durable_lsn(), self.log.end_lsn());
+        let Some(target) = self.cache.target(end, durable, *evicted_before) else { return };
+        *evicted_before = target;
+        let cells: Vec<_> = self.groups.lock().values().cloned().collect();
+        for cell in cells {
+            let mut state = cell.state.lock();
+            self.cache.sub(state.evict_before(target));
         }
-    }
-
-    /// Forgets entries that their group has no more.
-    pub(crate) fn forget(&mut self, group: u64, indexes: impl Iterator<Item = u64>) {
-        indexes.for_each(|index| self.take((group, index)));
-    }
-
-    fn take(&mut self, key: Key) {
-        if let Some(taken) = self.entries.remove(&key) {
-            self.bytes -= taken.bytes.len();
-        }
-    }
-
-    fn is_current(&self, end: Lsn, key: Key) -> bool {
-        self.entries.get(&key).is_some_and(|cached| cached.end == end)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    #[test]
-    fn the_oldest_durable_entries_go_first_and_no_other() {
-        let mut cache = Cache::new(250);
-        let bytes = || Arc::from([0; 100].as_slice());
-        for n in 0..4 {
-            cache.insert(1, n, bytes(), Lsn::new(n + 1), Lsn::ZERO);
-        }
-        assert!((0..4).all(|n| cache.get(1, n).is_some()), "nothing is durable");
-        // Its index is used again: the first place in the queue is not that of the new one.
-        cache.forget(1, 0..1);
-        cache.insert(1, 0, bytes(), Lsn::new(9), Lsn::new(2));
-        assert!(cache.get(1, 0).is_some() && cache.get(1, 1).is_none() && cache.get(1, 2).is_some());
-        cache.insert(2, 7, bytes(), Lsn::new(10), Lsn::new(9));
-        assert!(cache.get(1, 0).is_some() && cache.get(2, 7).is_some());
-        assert_eq!((cache.bytes, cache.entries.len()), (200, 2));
+    use tantalum_device::{Device, MemoryDevice};
+
+    use super::*;
+    use crate::{Entry, RaftLog, RaftLogOptions};
+
+    fn log(cache_bytes: usize) -> RaftLog {
+        let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("raft", 4 << 20)];
+        let options = RaftLogOptions { cache_bytes, ..RaftLogOptions::default() };
+        RaftLog::create(devices.clone(), &options).expect("create");
+        RaftLog::open(devices, &options).expect("open")
+    }
+
+    fn entries(indexes: std::ops::Range<u64>) -> Vec<Entry> {
+        indexes.map(|index| Entry::new(index, 1, [index as u8; 1000])).collect()
+    }
+
+    fn cached(log: &RaftLog, group: u64) -> Vec<u64> {
+        let group = log.group(group);
+        let state = group.cell.state.lock();
+        state.indexes().filter(|&index| state.cached(index).is_some()).collect()
     }
 
     #[test]
-    fn places_of_entries_that_went_do_not_pile_up() {
-        let mut cache = Cache::new(1 << 20);
-        cache.insert(0, 0, Arc::from([1].as_slice()), Lsn::new(1), Lsn::ZERO);
-        for n in 1..100_000 {
-            cache.insert(1, n, Arc::from([1].as_slice()), Lsn::new(n + 1), Lsn::new(n));
-            cache.forget(1, n..=n);
+    fn the_oldest_durable_entries_of_all_groups_are_evicted() {
+        let log = log(64_000);
+        let end = log.group(1).append(&entries(0..60)).expect("append");
+        log.flush(end).expect("flush");
+        assert_eq!(cached(&log, 1), (0..60).collect::<Vec<_>>());
+        let end = log.group(2).append(&entries(0..40)).expect("append");
+        let kept = [cached(&log, 1), cached(&log, 2)];
+        assert_eq!(kept[1], (0..40).collect::<Vec<_>>(), "they are not durable");
+        let count = kept.concat().len();
+        assert!((56..=60).contains(&count), "{count} are 60,000 bytes, less what the log adds to each");
+        assert_eq!(kept[0].last(), Some(&59), "the newest stay");
+        log.flush(end).expect("flush");
+        log.group(1).append(&entries(60..120)).expect("append");
+        assert_eq!(cached(&log, 1), (60..120).collect::<Vec<_>>());
+        assert!(cached(&log, 2).is_empty());
+        assert_eq!(log.shared().cache.bytes.load(Ordering::Relaxed), 60_000);
+        for (group, indexes) in [(1, 0..120), (2, 0..40)] {
+            assert_eq!(log.group(group).entries(0..999, usize::MAX).expect("read"), entries(indexes));
         }
-        assert!(cache.queue.len() <= STALE_PLACES + 1);
-        assert!(cache.get(0, 0).is_some());
+    }
+
+    #[test]
+    fn what_is_not_durable_is_cached_beyond_the_bound() {
+        let log = log(0);
+        for index in 0..100 {
+            log.group(1).append(&entries(index..index + 1)).expect("append");
+        }
+        assert_eq!(cached(&log, 1).len(), 100);
+        log.flush(log.group(1).append(&entries(100..101)).expect("append")).expect("flush");
+        log.group(1).append(&entries(101..102)).expect("append");
+        assert_eq!(cached(&log, 1), [101]);
+    }
+
+    #[test]
+    fn entries_that_go_are_counted_no_more() {
+        let log = log(1 << 20);
+        let group = log.group(1);
+        group.append(&entries(0..50)).expect("append");
+        group.purge(9, 1, b"").expect("purge");
+        group.truncate_after(Some(39)).expect("truncate");
+        assert_eq!(cached(&log, 1), (10..40).collect::<Vec<_>>());
+        let bytes = || log.shared().cache.bytes.load(Ordering::Relaxed);
+        assert_eq!(bytes(), 30_000);
+        let other = [Entry::new(40, 2, *b"another")];
+        group.append(&other).expect("append");
+        assert_eq!(group.entries(40..41, usize::MAX).expect("read"), other);
+        group.purge(100, 2, b"").expect("purge");
+        assert_eq!(bytes(), 0);
+        group.append(&entries(101..103)).expect("append");
+        group.remove().expect("remove");
+        assert_eq!(bytes(), 0);
     }
 }

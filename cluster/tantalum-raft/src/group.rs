@@ -212,13 +212,15 @@ impl Group {
                 let Some(range) = self.write(&[&head.encode(), &entry.bytes], space)? else {
                     return Ok(Appended::Some(done));
                 };
-                state.push(Place { start: range.start, term: entry.term, bytes: entry.bytes.len() as u32 });
-                let (mut cache, durable) = (shared.cache.lock(), shared.log.durable_lsn());
-                cache.insert(self.cell.id, entry.index, Arc::clone(&entry.bytes), range.end, durable);
+                let place = Place { start: range.start, term: entry.term, bytes: entry.bytes.len() as u32 };
+                state.push(place, Arc::clone(&entry.bytes));
+                shared.cache.add(entry.bytes.len());
                 (done, end) = (done + 1, range.end);
             }
             Ok(Appended::All(end))
         })();
+        drop(state);
+        shared.evict();
         if appended.is_err() {
             let rest = entries[done..].iter().map(|entry| entry_record_bytes(entry.bytes.len())).sum();
             shared.live.sub(rest);
@@ -329,11 +331,10 @@ impl Group {
             let mut state = self.cell.state.lock();
             self.check_there(&state)?;
             let Some(range) = self.write(&[&encode_removed(self.cell.id)], space)? else { return Ok(None) };
-            let (indexes, bytes) =
-                (state.indexes(), state.places().map(|(_, place)| place.record_bytes()).sum::<u64>());
-            shared.cache.lock().forget(self.cell.id, indexes);
-            shared.live.sub(bytes + state.state_bytes());
-            state.remove();
+            let state_bytes = state.state_bytes();
+            let gone = state.remove();
+            shared.cache.sub(gone.cached_bytes);
+            shared.live.sub(gone.record_bytes + state_bytes);
             Ok(Some(range.end))
         })?;
         shared.groups.lock().remove(&self.cell.id);
@@ -365,10 +366,9 @@ impl Group {
         shared.live.add_state(more)?;
         match self.write(&[&encoded], space) {
             Ok(Some(range)) => {
-                let (gone, gone_bytes) = state.set(new, (range.start, bytes));
-                let mut cache = shared.cache.lock();
-                gone.into_iter().for_each(|indexes| cache.forget(self.cell.id, indexes));
-                shared.live.sub(gone_bytes + before.saturating_sub(bytes));
+                let gone = state.set(new, (range.start, bytes));
+                shared.cache.sub(gone.cached_bytes);
+                shared.live.sub(gone.record_bytes + before.saturating_sub(bytes));
                 Ok(Some(range.end))
             }
             refused => {

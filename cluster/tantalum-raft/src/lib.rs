@@ -15,14 +15,22 @@ mod log;
 mod notifier;
 #[cfg(feature = "openraft")]
 pub mod openraft_storage;
+#[cfg(feature = "raft-rs")]
+pub mod raft_rs_storage;
 mod read;
 mod record;
 mod replay;
 mod rewrite;
 mod state;
+#[cfg(any(feature = "openraft", feature = "raft-rs"))]
+mod state_snapshot;
+#[cfg(any(feature = "openraft", feature = "raft-rs"))]
+mod state_tables;
 
 pub use group::{Bounds, Entry, Group};
 pub use log::{RaftLog, RaftLogOptions, RaftLogStats};
+#[cfg(any(feature = "openraft", feature = "raft-rs"))]
+pub use state_snapshot::StateSnapshot;
 pub use tantalum_log::{Error, ErrorKind, Lsn, Result};
 
 /// The Rust code in the document compiles.

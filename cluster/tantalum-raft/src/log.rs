@@ -83,7 +83,7 @@ pub(crate) struct Inner {
 pub(crate) struct Shared {
     pub(crate) log: Log,
     pub(crate) groups: Mutex<BTreeMap<u64, Arc<GroupCell>>>,
-    pub(crate) cache: Mutex<Cache>,
+    pub(crate) cache: Cache,
     /// Readers of the log that no task uses.
     pub(crate) readers: Mutex<Vec<LogReader>>,
     pub(crate) notifier: Notifier,
@@ -168,7 +168,7 @@ impl RaftLog {
         let groups = groups.into_iter().map(|(id, state)| (id, Arc::new(GroupCell::new(id, state)))).collect();
         let shared = Arc::new(Shared {
             groups: Mutex::new(groups),
-            cache: Mutex::new(Cache::new(options.cache_bytes)),
+            cache: Cache::new(options.cache_bytes),
             readers: Mutex::default(),
             notifier: Notifier::default(),
             rewriter: Rewriter::default(),
@@ -211,8 +211,8 @@ impl RaftLog {
     }
 
     /// Has everything before `lsn` written, and calls `call` once when it is durable or the log has failed: from a task that does so
-    /// for all of the log, in the order of the positions, or from this one if it is known now. It should not take long; a panic of it
-    /// in that task is caught.
+    /// for all of the log, in the order of the positions, or from this one if it is known now. It should not take long, since the others
+    /// wait meanwhile; a panic of it in that task is caught.
     ///
     /// ```
     /// # use std::sync::{Arc, mpsc};

@@ -59,7 +59,6 @@ impl Group {
         self.check_there(&state)?;
         let all = state.indexes();
         let indexes = indexes.start.max(all.start)..indexes.end.min(all.end);
-        let cache = self.log.shared().cache.lock();
         let (mut found, mut bytes) = (Vec::new(), 0usize);
         for index in indexes {
             let place = state.place(index).expect("each entry has a place");
@@ -67,7 +66,7 @@ impl Group {
             if bytes > max_bytes && !found.is_empty() {
                 break;
             }
-            found.push(Found { index, place, cached: cache.get(self.cell.id, index) });
+            found.push(Found { index, place, cached: state.cached(index).cloned() });
         }
         Ok(found)
     }

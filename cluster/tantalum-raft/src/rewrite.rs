@@ -209,7 +209,7 @@ impl Shared {
             return Ok(Some(range));
         };
         let is_there = || old.cell.state.lock().place(index).is_some_and(|now| now.start == old.start);
-        let cached = self.cache.lock().get(id, index);
+        let cached = old.cell.state.lock().cached(index).cloned();
         let bytes = match cached.map_or_else(|| self.read_entry(id, index, &place), Ok) {
             Ok(bytes) => bytes,
             Err(_) if !is_there() => return Ok(None),

@@ -1,9 +1,12 @@
-//! What is known of one group: its state, and where its entries lie in the log.
+//! What is known of one group: its state, where its entries lie in the log, and the newest of them.
 //!
-//! Invariant: there is a place for each entry from `first` up to `end`, and for no other.
+//! Invariants:
+//! - there is a place for each entry from `first` up to `end`, and for no other;
+//! - cached are the last entries, among them all that have only one record and are not durable yet.
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use tantalum_log::{Error, ErrorKind, Lsn, Result};
 
@@ -38,6 +41,8 @@ pub(crate) fn entry_record_bytes(bytes: usize) -> u64 {
 pub(crate) struct GroupState {
     state: State,
     places: VecDeque<Place>,
+    /// The bytes of the last entries.
+    cached: VecDeque<Arc<[u8]>>,
     /// Where the record of the state starts, and what it takes of the log; `None` while there is none.
     written: Option<(Lsn, u64)>,
     is_removed: bool,
@@ -47,7 +52,7 @@ impl GroupState {
     /// As recovery found it.
     pub(crate) fn new(state: State, places: VecDeque<Place>, written: (Lsn, u64)) -> GroupState {
         assert_eq!(state.end - state.first, places.len() as u64, "each entry has a place");
-        GroupState { state, places, written: Some(written), is_removed: false }
+        GroupState { state, places, written: Some(written), ..GroupState::default() }
     }
 
     pub(crate) fn state(&self) -> &State {
@@ -100,14 +105,35 @@ impl GroupState {
         Ok(begins.then(|| State { first: index, end: index, ..self.state.clone() }))
     }
 
-    pub(crate) fn push(&mut self, place: Place) {
+    /// Adds the next entry, and caches it.
+    pub(crate) fn push(&mut self, place: Place, bytes: Arc<[u8]>) {
         self.places.push_back(place);
+        self.cached.push_back(bytes);
         self.state.end += 1;
     }
 
+    /// The bytes of an entry, if they are cached.
+    pub(crate) fn cached(&self, index: u64) -> Option<&Arc<[u8]>> {
+        let first = self.state.end - self.cached.len() as u64;
+        self.cached.get(usize::try_from(index.checked_sub(first)?).ok()?)
+    }
+
+    /// Evicts cached entries that lie before `target`, and those before them. Returns their bytes.
+    ///
+    /// Everything before `target` is durable. What is evicted beyond that was rewritten, and is made durable before it is read.
+    pub(crate) fn evict_before(&mut self, target: Lsn) -> usize {
+        let mut places = self.places.range(self.places.len() - self.cached.len()..);
+        let evicted = places.rposition(|place| place.start < target).map_or(0, |last| last + 1);
+        drop_first(&mut self.cached, evicted)
+    }
+
     /// The group is gone, with all that it had.
-    pub(crate) fn remove(&mut self) {
-        *self = GroupState { is_removed: true, ..GroupState::default() };
+    pub(crate) fn remove(&mut self) -> Gone {
+        let before = std::mem::replace(self, GroupState { is_removed: true, ..GroupState::default() });
+        Gone {
+            record_bytes: before.places.iter().map(Place::record_bytes).sum(),
+            cached_bytes: before.cached.iter().map(|bytes| bytes.len()).sum(),
+        }
     }
 
     pub(crate) fn is_removed(&self) -> bool {
@@ -120,18 +146,26 @@ impl GroupState {
         self.places[at].start = start;
     }
 
-    /// The state has a new record. Returns the indexes of the entries that are gone with it, and what they took of the log.
-    pub(crate) fn set(&mut self, state: State, written: (Lsn, u64)) -> (Vec<Range<u64>>, u64) {
+    /// The state has a new record. Returns what the entries took that are gone with it.
+    pub(crate) fn set(&mut self, state: State, written: (Lsn, u64)) -> Gone {
         let old = self.indexes();
-        let kept = state.first.clamp(old.start, old.end)..state.end.clamp(old.start, old.end);
-        let behind = self.places.split_off((kept.end.max(kept.start) - old.start) as usize);
-        let kept_places = self.places.split_off((kept.start - old.start) as usize);
-        let before = std::mem::replace(&mut self.places, kept_places);
-        let bytes = before.iter().chain(&behind).map(Place::record_bytes).sum();
+        let first = state.first.clamp(old.start, old.end);
+        let kept = (state.end.clamp(first, old.end) - first) as usize;
+        let (before, behind) = ((first - old.start) as usize, (old.end - first) as usize - kept);
+        let gone = self.places.range(..before).chain(self.places.range(before + kept..));
+        let record_bytes = gone.map(Place::record_bytes).sum();
+        self.places.truncate(before + kept);
+        self.places.drain(..before);
+        let is_cached = self.cached.len().saturating_sub(behind);
+        let cached_behind = self.cached.drain(is_cached..).map(|bytes| bytes.len()).sum::<usize>();
+        let cached_before = drop_first(&mut self.cached, is_cached.saturating_sub(kept));
+        give_back_memory(&mut self.places);
+        give_back_memory(&mut self.cached);
         self.state = state;
         self.written = Some(written);
         assert_eq!(self.state.end - self.state.first, self.places.len() as u64, "each entry has a place");
-        (vec![old.start..kept.start, kept.end.max(kept.start)..old.end], bytes)
+        assert!(self.cached.len() <= self.places.len(), "only entries are cached");
+        Gone { record_bytes, cached_bytes: cached_before + cached_behind }
     }
 
     /// The state without the entries behind `last`, all if that is `None`.
@@ -154,6 +188,28 @@ impl GroupState {
     }
 }
 
+/// What entries took that are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    /// Of the log.
+    pub(crate) record_bytes: u64,
+    /// Of the memory of the cache.
+    pub(crate) cached_bytes: usize,
+}
+
+/// Drops the first ones, and returns what they took.
+fn drop_first(cached: &mut VecDeque<Arc<[u8]>>, count: usize) -> usize {
+    cached.drain(..count).map(|bytes| bytes.len()).sum()
+}
+
+/// A group that had many entries does not keep the memory for them, and one that goes on has it at hand.
+fn give_back_memory<T>(queue: &mut VecDeque<T>) {
+    const KEPT: usize = 64;
+    if queue.capacity() > KEPT.max(4 * queue.len()) {
+        queue.shrink_to(2 * queue.len());
+    }
+}
+
 /// What the record of a state takes of the log.
 pub(crate) fn state_record_bytes(encoded: &[u8]) -> u64 {
     encoded.len() as u64 + FRAME_BYTES
@@ -169,13 +225,17 @@ mod tests {
         group.set(begin, (Lsn::ZERO, 10));
         for index in indexes {
             assert_eq!(group.state_before(index, 1).expect("it is the next"), None);
-            group.push(Place { start: Lsn::new(index * 100), term: 1, bytes: 8 });
+            group.push(Place { start: Lsn::new(index * 100), term: 1, bytes: 8 }, [index as u8; 8].into());
         }
         group
     }
 
     fn purge(index: u64) -> Purged {
         Purged { index, term: 1, note: [].into() }
+    }
+
+    fn gone(entries: u64, cached: usize) -> Gone {
+        Gone { record_bytes: entries * entry_record_bytes(8), cached_bytes: cached * 8 }
     }
 
     #[test]
@@ -192,14 +252,16 @@ mod tests {
     fn truncation_and_purge_take_entries_from_either_end() {
         let mut group = group(5..15);
         let state = group.truncated(Some(11));
-        let (gone, bytes) = group.set(state, (Lsn::new(1), 10));
-        assert_eq!((gone, bytes), (vec![5..5, 12..15], 3 * entry_record_bytes(8)));
+        assert_eq!(group.set(state, (Lsn::new(1), 10)), gone(3, 3));
+        assert_eq!(group.evict_before(Lsn::new(601)), 2 * 8);
         let state = group.purged(purge(7));
-        assert_eq!(group.set(state, (Lsn::new(2), 10)).0, [5..8, 12..12]);
+        assert_eq!(group.set(state, (Lsn::new(2), 10)), gone(3, 1));
         assert_eq!(group.indexes(), 8..12);
+        let cached: Vec<_> = (0..20).filter_map(|index| group.cached(index).map(|bytes| (index, bytes[0]))).collect();
+        assert_eq!(cached, [(8, 8), (9, 9), (10, 10), (11, 11)]);
         assert_eq!(group.purged(purge(6)), *group.state(), "it was purged before");
         let state = group.truncated(None);
-        assert_eq!(group.set(state, (Lsn::new(3), 10)).0, [8..8, 8..12]);
+        assert_eq!(group.set(state, (Lsn::new(3), 10)), gone(4, 4));
         assert_eq!((group.indexes(), group.last()), (8..8, Some((7, 1))));
         // A snapshot that goes beyond the entries.
         let state = group.purged(purge(100));
@@ -213,7 +275,22 @@ mod tests {
     fn a_purge_beyond_the_entries_takes_them_all() {
         let mut group = group(5..15);
         let state = group.purged(purge(40));
-        assert_eq!(group.set(state, (Lsn::new(4), 10)).0, [5..15, 15..15]);
+        assert_eq!(group.set(state, (Lsn::new(4), 10)), gone(10, 10));
         assert_eq!(group.indexes(), 41..41);
+    }
+
+    #[test]
+    fn cached_stay_the_last_entries_whatever_goes() {
+        let mut group = group(0..10);
+        group.move_to(2, Lsn::new(5000));
+        assert_eq!(group.evict_before(Lsn::new(0)), 0);
+        assert_eq!(group.evict_before(Lsn::new(301)), 4 * 8, "a moved entry goes with those behind it");
+        assert!(group.cached(3).is_none() && group.cached(4).is_some());
+        let state = group.truncated(Some(1));
+        assert_eq!(group.set(state, (Lsn::new(1), 10)), gone(8, 6));
+        assert!((0..20).all(|index| group.cached(index).is_none()));
+        group.push(Place { start: Lsn::new(9000), term: 2, bytes: 8 }, [77; 8].into());
+        assert_eq!(group.cached(2).map(|bytes| bytes[0]), Some(77));
+        assert_eq!(group.remove(), gone(3, 1));
     }
 }

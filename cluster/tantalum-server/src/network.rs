@@ -7,7 +7,7 @@ use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
 use openraft::{AnyError, BasicNode};
-use tantalum_raft::openraft_storage::StateSnapshot;
+use tantalum_raft::StateSnapshot;
 
 use crate::command::Config;
 

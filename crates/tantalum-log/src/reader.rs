@@ -16,6 +16,7 @@ use tantalum_device::{AlignedBuffer, Device};
 use crate::format::BLOCK;
 use crate::format::request::{DecodedRequest, HEADER_BYTES};
 use crate::format::slot::EpochStart;
+use crate::recovery::locate::Sections;
 use crate::recovery::members::Member;
 use crate::recovery::merge::is_void;
 use crate::recovery::{Record, Records};
@@ -26,6 +27,9 @@ use crate::{ArchiveInspection, ArchiveReader, Error, ErrorKind, Lsn, Result, ins
 const WINDOW_BYTES: (u64, u64) = (16 << 10, 1 << 20);
 /// A reader that moves further than this looks for its position in the sections' headers, and not in those of all requests up to there.
 const NEAR_BYTES: u64 = 256 << 10;
+/// The sections' headers are read again for a move when so much was appended since: they lead to a request of the older sections, and
+/// only to the beginning of the newest one.
+const HEADERS_BYTES: u64 = 16 << 20;
 
 /// A reader's position lies before what the log, and its archive, still have: the source of an error of kind
 /// [`FellBehind`](ErrorKind::FellBehind).
@@ -83,6 +87,10 @@ pub struct LogReader {
     current_end: Lsn,
     /// Why a device cannot be read, since the devices were looked for.
     unreadable: Option<Error>,
+    /// Where it began, or came to by a far move: at first little is read of a device at once, and more as it reads on.
+    moved_to: Lsn,
+    /// How far the log was durable when the areas were looked for.
+    located_to: Lsn,
 }
 
 /// A main or hiding area, and how far it has been looked at.
@@ -93,8 +101,8 @@ struct Area {
     offset: u64,
     /// Headers of requests that were seen and do not lie wholly before the reader's position.
     ahead: Vec<DecodedRequest>,
-    /// No request of the area that was overwritten ends behind this.
-    lost_to: Lsn,
+    /// As their headers were when the areas were looked for.
+    sections: Sections,
     window: Window,
 }
 
@@ -119,6 +127,8 @@ impl LogReader {
             current: None,
             current_end: at,
             unreadable: None,
+            moved_to: at,
+            located_to: Lsn::ZERO,
         };
         // The devices of now are read from to their end, also when they have left the log.
         reader.locate();
@@ -131,7 +141,7 @@ impl LogReader {
     }
 
     /// Goes on at `at`, where a durable record starts or ends, before or behind the position. A short way ahead takes no more reads than
-    /// the records between; any other move reads a header of each section of the devices.
+    /// the records between; any other move reads a header of each section of the devices, if much was appended since they were read.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -159,13 +169,23 @@ impl LogReader {
             _ => {
                 self.current = None;
                 if !is_ahead || at.bytes_since(self.at) > NEAR_BYTES {
-                    self.areas = None;
+                    self.moved_to = at;
+                    self.move_areas(at);
                 }
             }
         }
         self.archived = None;
         self.at = at;
         Ok(())
+    }
+
+    /// Has the areas lead to `at`, by the headers that were read; if these do not suffice, they are looked for anew.
+    fn move_areas(&mut self, at: Lsn) {
+        let appended = self.scheduler.durable().bytes_since(self.located_to);
+        if at >= self.located_to || appended > HEADERS_BYTES {
+            self.areas = None;
+        }
+        self.areas.iter_mut().flatten().for_each(|area| area.go_to(at));
     }
 
     /// Blocks until a record can be read, and returns true; or false after `timeout`. Lets nothing be written that would not be.
@@ -270,7 +290,8 @@ impl LogReader {
         let oldest = self.epochs.first().map_or(0, |epoch| epoch.epoch);
         let areas = self.areas.as_mut()?;
         areas.iter_mut().for_each(|area| area.ahead.retain(|request| request.header.end() > at));
-        let window = durable.bytes_since(at).clamp(WINDOW_BYTES.0, WINDOW_BYTES.1);
+        let read_on = at.bytes_since(self.moved_to);
+        let window = durable.bytes_since(at).min(2 * read_on).clamp(WINDOW_BYTES.0, WINDOW_BYTES.1);
         loop {
             for (index, area) in areas.iter().enumerate() {
                 let holds = |request: &&DecodedRequest| {
@@ -314,6 +335,7 @@ impl LogReader {
     fn locate(&mut self) {
         self.epochs = self.scheduler.epochs();
         self.unreadable = None;
+        self.located_to = self.scheduler.durable();
         let members = self.scheduler.readable_areas();
         let id = |member: &Member| member.superblock.device_id;
         let has_left = |area: &Area| members.iter().all(|member| id(member) != id(&area.member));
@@ -364,7 +386,7 @@ impl LogReader {
         self.locate();
         let areas = self.areas.as_ref().expect("they were looked at");
         let known = self.epochs.first().map_or(Lsn::ZERO, |epoch| epoch.start);
-        let mut oldest = areas.iter().map(|area| area.lost_to).fold(known.max(self.at), Lsn::max);
+        let mut oldest = areas.iter().map(Area::lost_to).fold(known.max(self.at), Lsn::max);
         // A device that has left, or a record that only the archive got, may leave a gap.
         let mut at = oldest;
         while at < checkpoint {
@@ -403,19 +425,30 @@ fn check_durable(at: Lsn, durable: Lsn) -> Result<()> {
 }
 
 impl Area {
-    /// The place before which all requests end at or before `at`.
+    /// The area, from the place on that leads to `at`.
     fn locate(member: Member, at: Lsn) -> Result<Area> {
         let sections = member.read_sections(|_| {})?;
-        let oldest = sections.sections.first();
-        let lost_to = oldest.map_or(Lsn::ZERO, |oldest| oldest.stream_lsn);
-        let (number, byte) = match sections.locate(&member, at) {
-            Ok(Some(start)) => (sections.sections[start.index].number, start.at),
-            // Another area may have what is overwritten here.
-            Ok(None) | Err(_) => (oldest.map_or(0, |oldest| oldest.number), BLOCK as u64),
-        };
-        let offset = member.layout.section(number).start + byte;
         let window = Window { offset: 0, bytes: AlignedBuffer::zeroed(0), len: 0 };
-        Ok(Area { member, number, offset, ahead: Vec::new(), lost_to, window })
+        let mut area = Area { member, number: 0, offset: 0, ahead: Vec::new(), sections, window };
+        area.go_to(at);
+        Ok(area)
+    }
+
+    /// Goes to the place before which all requests end at or before `at`, as far as the sections' headers tell.
+    fn go_to(&mut self, at: Lsn) {
+        let sections = &self.sections.sections;
+        let (number, byte) = match self.sections.locate(&self.member, at) {
+            Ok(Some(start)) => (sections[start.index].number, start.at),
+            // Another area may have what is overwritten here.
+            Ok(None) | Err(_) => (sections.first().map_or(0, |oldest| oldest.number), BLOCK as u64),
+        };
+        (self.number, self.offset) = (number, self.member.layout.section(number).start + byte);
+        self.ahead.clear();
+    }
+
+    /// No request of the area that was overwritten ends behind this.
+    fn lost_to(&self) -> Lsn {
+        self.sections.sections.first().map_or(Lsn::ZERO, |oldest| oldest.stream_lsn)
     }
 
     /// Takes the next request, if one was written. Returns whether there was one.

@@ -471,6 +471,17 @@ fn an_area_of_one_slot_leaves_the_superblock_as_it_always_was() {
     assert!(matches!(Superblock::decode(&damaged), Err(NoSuperblock::Damaged(what)) if what.contains("slots")));
 }
 
+#[test]
+fn a_damaged_version_of_an_area_header_is_refused() {
+    for (version, among_others) in [(1, None), (2, Some(AmongOthers { in_place_before: 0, checksums: Vec::new() }))] {
+        let header =
+            Header { database_id: 3, sequence: 0, page_size: 8192, ids: Vec::new(), among_others, session: None };
+        let mut block = header.encode();
+        assert_eq!(std::mem::replace(&mut block[8], 3 - version), version);
+        assert_eq!(Header::decode(&block), None);
+    }
+}
+
 proptest! {
     #[test]
     fn headers_survive_a_round_trip_and_refuse_damage(ids in prop::collection::btree_set(any::<u64>(), 0..=64), sequence: u64, in_place: u64, is_one_of_several: bool, at in 0..824usize, flip in 1..=255u8) {

@@ -78,7 +78,7 @@ pub use change_feed::{
 pub use check::{CheckReport, TableReport};
 pub use db::{
     BarrierSummary, CompactProgress, CompactReport, CompactStep, Db, DeviceOpener, DeviceRequest, DeviceUse, Devices,
-    LogChange, LogChangePhase, LogChangeProgress, LogLocation, NewLogDevice, TransactOptions, locate_log,
+    KeptPages, LogChange, LogChangePhase, LogChangeProgress, LogLocation, NewLogDevice, TransactOptions, locate_log,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use options::{

@@ -60,18 +60,18 @@ impl<C: RaftTypeConfig> LogStore<C> {
             Some(entries) => entries,
             None => {
                 let group = self.group.clone();
-                blocking(move || group.entries(indexes, max_bytes).map_err(io_error)).await?
+                blocking(move || group.entries(indexes, max_bytes)).await?
             }
         };
         let id = self.group.id();
         let decode = |entry: &Entry| decode(&entry.bytes, format_args!("entry {} of raft group {id}", entry.index));
-        entries.iter().map(decode).collect()
+        entries.iter().map(decode).collect::<crate::Result<_>>().map_err(io_error)
     }
 
     /// Makes a change of the group that may wait for space.
     async fn change(&self, change: impl FnOnce(&Group) -> crate::Result<()> + Send + 'static) -> io::Result<()> {
         let group = self.group.clone();
-        blocking(move || change(&group).map_err(io_error)).await
+        blocking(move || change(&group)).await
     }
 }
 
@@ -99,7 +99,9 @@ impl<C: RaftTypeConfig> RaftLogReader<C> for LogStore<C> {
 
     async fn read_vote(&mut self) -> io::Result<Option<VoteOf<C>>> {
         let vote = self.group.vote();
-        vote.map(|vote| decode(&vote, format_args!("the vote of raft group {}", self.group.id()))).transpose()
+        vote.map(|vote| decode(&vote, format_args!("the vote of raft group {}", self.group.id())))
+            .transpose()
+            .map_err(io_error)
     }
 }
 
@@ -110,7 +112,7 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         let bounds = self.group.bounds();
         let id = self.group.id();
         let purged = bounds.purged_note.map(|note| decode(&note, format_args!("the purge of raft group {id}")));
-        let last_purged_log_id = purged.transpose()?;
+        let last_purged_log_id = purged.transpose().map_err(io_error)?;
         let last = match bounds.indexes.end.checked_sub(1) {
             Some(last) if !bounds.indexes.is_empty() => self.read(last..last + 1, usize::MAX).await?.pop(),
             _ => None,
@@ -124,12 +126,12 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
     }
 
     async fn save_vote(&mut self, vote: &VoteOf<C>) -> io::Result<()> {
-        let vote = encode(vote)?;
+        let vote = encode(vote).map_err(io_error)?;
         self.change(move |group| group.log().flush(group.set_vote(&vote)?)).await
     }
 
     async fn save_committed(&mut self, committed: Option<LogIdOf<C>>) -> io::Result<()> {
-        let committed = committed.map(|committed| encode(&committed)).transpose()?;
+        let committed = committed.map(|committed| encode(&committed)).transpose().map_err(io_error)?;
         if self.group.try_set_committed(committed.as_deref()).map_err(io_error)?.is_none() {
             self.change(move |group| group.set_committed(committed.as_deref()).map(drop)).await?;
         }
@@ -139,7 +141,7 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
     async fn read_committed(&mut self) -> io::Result<Option<LogIdOf<C>>> {
         let committed = self.group.committed();
         let what = format_args!("what raft group {} has committed", self.group.id()).to_string();
-        committed.map(|committed| decode(&committed, what)).transpose()
+        committed.map(|committed| decode(&committed, what)).transpose().map_err(io_error)
     }
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<C>) -> io::Result<()>
@@ -148,12 +150,12 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         I::IntoIter: OptionalSend,
     {
         let encoded = entries.into_iter().map(|entry| Ok(Entry::new(entry.index(), 0, encode(&entry)?)));
-        let mut entries = encoded.collect::<io::Result<Vec<_>>>()?;
+        let mut entries = encoded.collect::<crate::Result<Vec<_>>>().map_err(io_error)?;
         let end = match self.group.try_append(&entries).map_err(io_error)? {
             Appended::All(end) => end,
             Appended::Some(count) => {
                 let (group, rest) = (self.group.clone(), entries.split_off(count));
-                blocking(move || group.append(&rest).map_err(io_error)).await?
+                blocking(move || group.append(&rest)).await?
             }
         };
         self.group.log().on_durable(end, move |durable| callback.io_completed(durable.map_err(io_error)));
@@ -166,7 +168,7 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
     }
 
     async fn purge(&mut self, log_id: LogIdOf<C>) -> io::Result<()> {
-        let note = encode(&log_id)?;
+        let note = encode(&log_id).map_err(io_error)?;
         self.change(move |group| group.purge(log_id.index, 0, &note).map(drop)).await
     }
 }

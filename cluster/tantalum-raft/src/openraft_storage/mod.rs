@@ -1,4 +1,4 @@
-//! Storage for [openraft](openraft) 0.10: [`LogStore`] keeps a node's log in a [`Group`](crate::Group), [`StateMachine`] its state in a
+//! Storage for [openraft] 0.10: [`LogStore`] keeps a node's log in a [`Group`](crate::Group), [`StateMachine`] its state in a
 //! [`tantalum::Db`].
 //!
 //! Version 0.10 of openraft has only been published as alpha; the one that this is made for is pinned. The stable 0.9 waits for each
@@ -8,38 +8,38 @@
 //! postcard, so requests of types that describe themselves (`serde_json::Value`) cannot be.
 
 mod log_store;
-mod snapshot;
 mod state_machine;
 
 use std::io;
 
 pub use log_store::LogStore;
-pub use snapshot::StateSnapshot;
 pub use state_machine::{Application, SnapshotBuilder, StateMachine};
 
-use crate::Error;
+use crate::{Error, ErrorKind, Result};
 
 /// Runs what may block where it may.
-async fn blocking<T: Send + 'static>(run: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+async fn blocking<T: Send + 'static>(run: impl FnOnce() -> Result<T> + Send + 'static) -> io::Result<T> {
     match tokio::task::spawn_blocking(run).await {
-        Ok(result) => result,
+        Ok(result) => result.map_err(io_error),
         Err(error) => Err(io::Error::other(error)),
     }
 }
 
-fn encode(value: &impl serde::Serialize) -> io::Result<Vec<u8>> {
-    postcard::to_stdvec(value).map_err(|error| io::Error::other(format!("what raft stores cannot be encoded: {error}")))
+fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {
+    postcard::to_stdvec(value).map_err(|error| {
+        let what = format!("what raft stores cannot be encoded: {error}");
+        Error::new(ErrorKind::InvalidInput, what).with_source(error)
+    })
 }
 
 /// Decodes `what`.
-fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8], what: impl std::fmt::Display) -> io::Result<T> {
-    let failed = |error| {
+fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8], what: impl std::fmt::Display) -> Result<T> {
+    postcard::from_bytes(bytes).map_err(|error| {
         let what = format!(
             "{what} cannot be decoded: {error}; the node runs with another type configuration than before, or is damaged"
         );
-        io::Error::new(io::ErrorKind::InvalidData, what)
-    };
-    postcard::from_bytes(bytes).map_err(failed)
+        Error::new(ErrorKind::Corrupt, what).with_source(error)
+    })
 }
 
 fn io_error(error: Error) -> io::Error {

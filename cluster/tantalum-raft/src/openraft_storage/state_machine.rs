@@ -1,8 +1,5 @@
-//! A node's state machine in a database.
-//!
-//! Invariant: the log id that was applied last, and the membership, change in the transaction that changes the rows. So whatever the
-//! database has after a crash, openraft applies what follows it, from the raft log, which is purged only up to a snapshot: and what a
-//! snapshot shows is durable.
+//! A node's state machine in a database. What it lacks after a crash, openraft applies again from the raft log, which is purged only up to
+//! a snapshot: and what a snapshot shows is durable.
 
 use std::fmt;
 use std::io;
@@ -15,14 +12,14 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, S
 use openraft::{OptionalSend, RaftTypeConfig, StoredMembership};
 use tantalum::{Db, Snapshot, Table, Transaction};
 
-use super::{StateSnapshot, blocking, decode, encode, io_error};
+use super::{blocking, decode, encode};
+use crate::StateSnapshot;
+use crate::state_tables::StateTables;
 
 /// The table that says how far each group has come.
 const APPLIED_TABLE: &str = "tantalum-raft";
 /// Entries of one transaction, at most.
 const BATCH_ENTRIES: usize = 256;
-/// A transaction that has to give way to others of the program is tried again so often.
-const TRIES: u32 = 100;
 
 /// What a program does with the entries of its log.
 ///
@@ -74,11 +71,8 @@ pub struct StateMachine<C: RaftTypeConfig, A> {
 }
 
 struct Shared<A> {
-    db: Db,
+    state: StateTables,
     application: A,
-    group: u64,
-    tables: Vec<Table>,
-    applied: Table,
 }
 
 /// How far a group has come.
@@ -91,37 +85,32 @@ impl<C: RaftTypeConfig, A: Application<C>> StateMachine<C, A> {
     /// # Errors
     /// Those of [`Db::table`].
     pub fn new(db: Db, group: u64, tables: &[&str], application: A) -> tantalum::Result<Self> {
-        let tables = tables.iter().map(|name| db.table(name)).collect::<tantalum::Result<_>>()?;
-        let applied = db.table(APPLIED_TABLE)?;
-        let shared = Arc::new(Shared { db, application, group, tables, applied });
+        let state = StateTables::new(db, group, tables, APPLIED_TABLE)?;
+        let shared = Arc::new(Shared { state, application });
         Ok(StateMachine { shared, config: std::marker::PhantomData })
     }
 
     /// The database.
     pub fn db(&self) -> &Db {
-        &self.shared.db
+        &self.shared.state.db
     }
 
     /// Its tables.
     pub fn tables(&self) -> &[Table] {
-        &self.shared.tables
+        &self.shared.state.tables
     }
 }
 
-impl<A: Send + Sync + 'static> Shared<A> {
-    fn key(&self) -> [u8; 8] {
-        self.group.to_be_bytes()
-    }
-
-    fn decode_applied<C: RaftTypeConfig>(&self, row: Option<tantalum::Value>) -> io::Result<Applied<C>> {
+impl<A> Shared<A> {
+    fn decode_applied<C: RaftTypeConfig>(&self, row: Option<tantalum::Value>) -> tantalum::Result<Applied<C>> {
         match row {
-            Some(row) => decode(&row, format_args!("how far raft group {} was applied", self.group)),
+            Some(row) => decode(&row, format_args!("how far raft group {} was applied", self.state.group)),
             None => Ok((None, StoredMembership::default())),
         }
     }
 
     /// Applies entries in one transaction. Returns the answers.
-    fn apply<C: RaftTypeConfig>(&self, entries: &[C::Entry]) -> io::Result<Vec<C::R>>
+    fn apply<C: RaftTypeConfig>(&self, entries: &[C::Entry]) -> tantalum::Result<Vec<C::R>>
     where
         A: Application<C>,
     {
@@ -130,85 +119,31 @@ impl<A: Send + Sync + 'static> Shared<A> {
             .iter()
             .rev()
             .find_map(|entry| Some(StoredMembership::new(Some(entry.log_id()), entry.get_membership()?)));
-        self.transact(|transaction| {
-            let apply = |entry| self.application.apply(transaction, &self.tables, entry);
-            let answers = entries.iter().map(apply).collect::<tantalum::Result<Vec<_>>>().map_err(Failed::Database)?;
+        let (answers, _written_in_the_background) = self.state.transact(|transaction| {
+            let apply = |entry| self.application.apply(transaction, &self.state.tables, entry);
+            let answers = entries.iter().map(apply).collect::<tantalum::Result<Vec<_>>>()?;
             let membership = match &membership {
                 Some(membership) => membership.clone(),
-                None => {
-                    let row = transaction.get(&self.applied, self.key()).map_err(Failed::Database)?;
-                    self.decode_applied::<C>(row).map_err(Failed::Io)?.1
-                }
+                None => self.decode_applied::<C>(self.state.applied_in(transaction)?)?.1,
             };
             let applied: Applied<C> = (Some(last.log_id()), membership);
-            let row = encode(&applied).map_err(Failed::Io)?;
-            transaction.put(&self.applied, self.key(), row).map_err(Failed::Database)?;
+            self.state.set_applied(transaction, &encode(&applied)?)?;
             Ok(answers)
-        })
-        .map(|(answers, _written_in_the_background)| answers)
-    }
-
-    fn install<C: RaftTypeConfig>(&self, meta: &SnapshotMetaOf<C>, snapshot: &StateSnapshot) -> io::Result<()> {
-        let applied: Applied<C> = (meta.last_log_id.clone(), meta.last_membership.clone());
-        let row = encode(&applied)?;
-        let ((), ticket) = self.transact(|transaction| {
-            for table in &self.tables {
-                transaction.delete_range(table, ..).map_err(Failed::Database)?;
-            }
-            let mut failed = None;
-            let put = |table: u16, key: &[u8], value: &[u8]| {
-                let Some(table) = self.tables.get(usize::from(table)) else {
-                    let (count, group) = (self.tables.len(), self.group);
-                    let what = format!("the snapshot has rows of table {table}, raft group {group} has {count} tables; give all nodes the same");
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-                };
-                transaction.put(table, key, value).map_err(|error| {
-                    failed = Some(error.clone());
-                    io_error(error)
-                })
-            };
-            if let Err(error) = snapshot.for_each(put) {
-                return Err(failed.map_or(Failed::Io(error), Failed::Database));
-            }
-            transaction.put(&self.applied, self.key(), &row).map_err(Failed::Database)
         })?;
-        ticket.wait().map(drop).map_err(io_error)
+        Ok(answers)
     }
 
-    /// Runs a transaction until it need not give way to others.
-    fn transact<T>(
-        &self,
-        mut run: impl FnMut(&mut Transaction) -> Result<T, Failed>,
-    ) -> io::Result<(T, tantalum::Ticket)> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let done = self.db.begin().map_err(Failed::Database).and_then(|mut transaction| {
-                let result = run(&mut transaction)?;
-                Ok((result, transaction.commit_async().map_err(Failed::Database)?))
-            });
-            match done {
-                Err(Failed::Database(error)) if error.is_retryable() && tries < TRIES => {}
-                Err(Failed::Database(error)) => return Err(io_error(error)),
-                Err(Failed::Io(error)) => return Err(error),
-                Ok(done) => return Ok(done),
-            }
-        }
+    fn install<C: RaftTypeConfig>(&self, meta: &SnapshotMetaOf<C>, rows: &StateSnapshot) -> tantalum::Result<()> {
+        let applied: Applied<C> = (meta.last_log_id.clone(), meta.last_membership.clone());
+        self.state.install(&encode(&applied)?, rows)
     }
 
     /// The state that a snapshot of the database shows, with how far it was applied.
-    fn snapshot<C: RaftTypeConfig>(&self, snapshot: Snapshot) -> io::Result<SnapshotOf<C, StateSnapshot>> {
-        let row = snapshot.get(&self.applied, self.key()).map_err(io_error)?;
-        let (last_log_id, last_membership) = self.decode_applied::<C>(row)?;
-        let meta = SnapshotMeta { last_log_id, last_membership };
-        Ok(SnapshotOf::<C, _> { meta, snapshot: StateSnapshot::of_database(snapshot, self.tables.clone()) })
+    fn snapshot<C: RaftTypeConfig>(&self, snapshot: Snapshot) -> tantalum::Result<SnapshotOf<C, StateSnapshot>> {
+        let (applied, snapshot) = self.state.snapshot(snapshot)?;
+        let (last_log_id, last_membership) = self.decode_applied::<C>(applied)?;
+        Ok(SnapshotOf::<C, _> { meta: SnapshotMeta { last_log_id, last_membership }, snapshot })
     }
-}
-
-/// Why a transaction was not made.
-enum Failed {
-    Database(tantalum::Error),
-    Io(io::Error),
 }
 
 impl<C: RaftTypeConfig, A: Application<C>> RaftStateMachine<C> for StateMachine<C, A> {
@@ -217,8 +152,7 @@ impl<C: RaftTypeConfig, A: Application<C>> RaftStateMachine<C> for StateMachine<
 
     async fn applied_state(&mut self) -> io::Result<Applied<C>> {
         let shared = Arc::clone(&self.shared);
-        blocking(move || shared.decode_applied::<C>(shared.db.get(&shared.applied, shared.key()).map_err(io_error)?))
-            .await
+        blocking(move || shared.decode_applied::<C>(shared.state.applied()?)).await
     }
 
     async fn apply<Strm>(&mut self, entries: Strm) -> io::Result<()>
@@ -241,9 +175,7 @@ impl<C: RaftTypeConfig, A: Application<C>> RaftStateMachine<C> for StateMachine<
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder<C, A> {
-        let shared = Arc::clone(&self.shared);
-        let snapshot = blocking(move || shared.db.snapshot().map_err(io_error)).await;
-        SnapshotBuilder { machine: self.clone(), snapshot: Some(snapshot) }
+        SnapshotBuilder { machine: self.clone(), snapshot: Some(self.shared.state.db.snapshot()) }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMetaOf<C>, snapshot: StateSnapshot) -> io::Result<()> {
@@ -253,7 +185,7 @@ impl<C: RaftTypeConfig, A: Application<C>> RaftStateMachine<C> for StateMachine<
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<C, StateSnapshot>>> {
         let shared = Arc::clone(&self.shared);
-        let now = blocking(move || shared.snapshot::<C>(shared.db.snapshot().map_err(io_error)?)).await?;
+        let now = blocking(move || shared.snapshot::<C>(shared.state.db.snapshot()?)).await?;
         Ok(now.meta.last_log_id.is_some().then_some(now))
     }
 }
@@ -262,7 +194,7 @@ impl<C: RaftTypeConfig, A: Application<C>> RaftStateMachine<C> for StateMachine<
 pub struct SnapshotBuilder<C: RaftTypeConfig, A> {
     machine: StateMachine<C, A>,
     /// Taken when the builder was made; `None` once it was handed over.
-    snapshot: Option<io::Result<Snapshot>>,
+    snapshot: Option<tantalum::Result<Snapshot>>,
 }
 
 impl<C: RaftTypeConfig, A: Application<C>> RaftSnapshotBuilder<C> for SnapshotBuilder<C, A> {
@@ -271,7 +203,7 @@ impl<C: RaftTypeConfig, A: Application<C>> RaftSnapshotBuilder<C> for SnapshotBu
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<C, StateSnapshot>> {
         let taken = self.snapshot.take();
         let shared = Arc::clone(&self.machine.shared);
-        blocking(move || shared.snapshot::<C>(taken.unwrap_or_else(|| shared.db.snapshot().map_err(io_error))?)).await
+        blocking(move || shared.snapshot::<C>(taken.unwrap_or_else(|| shared.state.db.snapshot())?)).await
     }
 }
 
@@ -283,7 +215,7 @@ impl<C: RaftTypeConfig, A> Clone for StateMachine<C, A> {
 
 impl<C: RaftTypeConfig, A> fmt::Debug for StateMachine<C, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StateMachine").field("group", &self.shared.group).finish_non_exhaustive()
+        f.debug_struct("StateMachine").field("group", &self.shared.state.group).finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use tantalum::{
-    CompactProgress, CompactReport, CompactStep,
+    CompactProgress, CompactReport, CompactStep, KeptPages,
     control::{Client, Command, Progress},
 };
 use tantalum_report::{Table, units};
@@ -16,12 +16,14 @@ use crate::{
 
 pub fn run(dir: &Path, json: bool) -> Result<ExitCode> {
     let mut bars = Bars::default();
-    let mut show = |CompactProgress { step, done_pages, total_pages }| {
+    let mut show = |CompactProgress { step, done, total }| {
         let what = match step {
+            CompactStep::FinishTransactions => "finishing large transactions",
             CompactStep::MovePages => "moving pages",
+            CompactStep::ConvertValues => "writing large values anew",
             CompactStep::EmptySegments => "emptying segments",
         };
-        bars.things(what, done_pages, total_pages);
+        bars.things(what, done, total);
     };
     let report: CompactReport = match Client::connect(dir) {
         Ok(mut client) => of_json(client.call(&Command::Compact, &mut |progress| {
@@ -43,10 +45,12 @@ pub fn run(dir: &Path, json: bool) -> Result<ExitCode> {
     }
     let CompactReport {
         pages_moved,
+        values_converted,
         data_bytes_before,
         data_bytes_after,
         data_bytes_unallocated,
         data_kept,
+        end_kept,
         log_bytes_given_back,
         ..
     } = report;
@@ -59,6 +63,12 @@ pub fn run(dir: &Path, json: bool) -> Result<ExitCode> {
     table.row(["given back by the log".to_owned(), units::bytes(log_bytes_given_back)]);
     Out::new().line(table)?;
     Out::new().line(format_args!("{} pages were moved", units::count(pages_moved)))?;
+    if values_converted > 0 {
+        Out::new().line(format_args!("{} large values were written anew", units::count(values_converted)))?;
+    }
+    for KeptPages { pages, by } in end_kept {
+        Out::new().line(format_args!("{} pages at the end are kept by {by}", units::count(pages)))?;
+    }
     if let Some(reason) = data_kept {
         Out::new().line(format_args!("the data file keeps its size: {reason}"))?;
     }

@@ -19,10 +19,15 @@ fn options() -> LogOptions {
 
 /// Writes take about a millisecond.
 fn devices<const N: usize>(names: [&str; N]) -> [Arc<MemoryDevice>; N] {
+    devices_of(names, 2 << 20)
+}
+
+/// Of so many bytes.
+fn devices_of<const N: usize>(names: [&str; N], bytes: u64) -> [Arc<MemoryDevice>; N] {
     let device = |name: &str| {
         let seed = name.bytes().map(u64::from).sum();
         let profile = MemoryProfile { write_latency: MS..MS * 3 / 2, seed, ..MemoryProfile::default() };
-        MemoryDevice::with_profile(name, 2 << 20, profile)
+        MemoryDevice::with_profile(name, bytes, profile)
     };
     names.map(device)
 }
@@ -193,6 +198,74 @@ fn after_a_power_cut_at_any_moment_any_one_device_may_be_lost() {
             })
             .expect_finished();
     }
+}
+
+/// Smaller devices take the place of one of two, or of both. The power fails at any moment of that, and then any one device may be lost.
+#[test]
+fn while_the_log_shrinks_any_one_device_may_be_lost() {
+    let mut ended_on = BTreeMap::new();
+    for step in 0..150u64 {
+        let survivors: Survivors = Arc::default();
+        let acknowledged = Arc::new(Mutex::new(0));
+        let outcome = Simulation::new(step).time_limit(Duration::from_secs(10)).run({
+            let (survivors, acknowledged) = (survivors.clone(), acknowledged.clone());
+            move || {
+                let all = [&devices(["a", "b"])[..], &devices_of(["c", "d"], (16 << 10) + 4 * (64 << 10))].concat();
+                let log = create(&all[..2]);
+                let owner = owner(&log);
+                (0..20).for_each(|n| _ = flush(&log, n));
+                let count = 1 + step as usize % 2;
+                let shrinks = {
+                    let (log, small) = (log.clone(), as_devices(&all[2..2 + count]));
+                    let old: Vec<u32> = (0..count as u32).collect();
+                    spawn("shrinking", move || log.shrink_devices(&old, &small, 65536))
+                };
+                let client = spawn("client", move || {
+                    for n in 20.. {
+                        let end = append(&log, n);
+                        log.flush(end).expect("flush");
+                        *lock(&acknowledged) = end.get();
+                    }
+                });
+                sleep(Duration::from_micros(step * 300));
+                if shrinks.is_finished() {
+                    assert!(shrinks.join().expect("no panic").expect("no failure").is_some());
+                }
+                assert!(!owner.is_finished() && !client.is_finished());
+                cut(&all, &survivors)
+            }
+        });
+        assert!(matches!(outcome, Outcome::PowerCut { .. }));
+        let all = std::mem::take(&mut *lock(&survivors));
+        let acknowledged = *lock(&acknowledged);
+        let names = Simulation::new(step)
+            .run(move || {
+                let open_members = |mut left: Vec<Arc<MemoryDevice>>| loop {
+                    match open(&left) {
+                        Ok((log, _)) => return (log, left),
+                        Err(error) if error.kind() == ErrorKind::NotAMember => {
+                            left.retain(|given| Some(given.name()) != error.about());
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                };
+                let forks = || all.iter().map(|device| device.fork()).collect::<Vec<_>>();
+                let (log, members) = open_members(forks());
+                assert!(log.end_lsn().get() >= acknowledged && log.stats().keeps_copies);
+                for lost in &members {
+                    let rest = forks().into_iter().filter(|device| device.name() != lost.name()).collect();
+                    let (log, rest) = open_members(rest);
+                    assert!(log.end_lsn().get() >= acknowledged, "without {}: {rest:?}", lost.name());
+                    flush(&log, 7);
+                }
+                members.iter().map(|device| device.name().to_owned()).collect::<Vec<_>>().join(" ")
+            })
+            .expect_finished();
+        *ended_on.entry(names).or_insert(0) += 1;
+    }
+    let seen = |names: &str| ended_on.get(names).is_some_and(|count| *count > 3);
+    let listed = ["a b", "a b c", "a b c d", "b c", "c d"];
+    assert!(listed.into_iter().all(seen), "{ended_on:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile, Partition};
-use tantalum_rt::{Outcome, Random, RwLock, Simulation, sleep, spawn};
+use tantalum_rt::{Mutex, Outcome, Random, RwLock, Simulation, sleep, spawn};
 
 use super::{
     LogStructuredStore,
@@ -323,6 +323,75 @@ fn a_power_cut_at_each_request_of_a_compaction_leaves_every_page() {
         }
     }
     assert!(cuts > 50, "{cuts} requests");
+}
+
+/// A page leaves the last segment while the checkpoint is made that begins to give space back: the durable map says that it is there, and
+/// only another one lets the segment be cut off.
+#[test]
+fn a_page_that_moves_before_the_end_is_cut_off_is_there_after_a_power_cut() {
+    const MOVING: u64 = 39;
+    const SEEDS: u64 = 30;
+    let mut cut_off = 0;
+    for seed in 0..SEEDS {
+        let run = move || {
+            let device = device_of(SEGMENTS, MemoryProfile::default());
+            let watched = Arc::new(Watched { device: Arc::clone(&device), at_flush: Mutex::default() });
+            let options = StoreOptions::default();
+            let first = Arc::new(LogStructuredStore::new(watched.clone(), PAGE, SIZES, DATABASE, options).unwrap());
+            first.recover().unwrap();
+            (0..4).for_each(|_| first.grow().unwrap());
+            let pages = first.capacity_pages();
+            fill(&first, 0..MOVING, 1);
+            fill(&first, MOVING + 1..pages, 1);
+            first.store(&batch(&[MOVING], 1)).unwrap();
+            first.shrink(MOVING + 1).unwrap();
+            // The streams go on in free segments in front.
+            (2..100).for_each(|version| fill(&first, 0..MOVING, version));
+            first.shrink(MOVING + 1).unwrap();
+            let before = device.capacity_bytes();
+            let storing = Arc::clone(&first);
+            *watched.at_flush.lock() = Some(Box::new(move || storing.store(&batch(&[MOVING], 2)).unwrap()));
+            first.shrink(MOVING + 1).unwrap();
+            assert!(watched.at_flush.lock().is_none());
+            let is_cut_off = device.capacity_bytes() < before;
+            drop(first);
+            device.power_cut(&mut Random::with_seed(seed));
+            let again = store(&device);
+            check(&again);
+            assert_eq!((version(&again, MOVING), version(&again, 0)), (2, 99));
+            is_cut_off
+        };
+        // Not if the cleaner moved the page first.
+        cut_off += u64::from(Simulation::new(seed).run(run).finished().unwrap());
+    }
+    assert!(cut_off > SEEDS / 2, "the end was cut off {cut_off} times");
+}
+
+type AtFlush = Box<dyn FnOnce() + Send>;
+
+/// A device that calls a function once, before it is flushed.
+struct Watched {
+    device: Arc<MemoryDevice>,
+    at_flush: Mutex<Option<AtFlush>>,
+}
+
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Watched").field(&self.device).finish()
+    }
+}
+
+impl Device for Watched {
+    tantalum_device::forward!(
+        device: name, capacity_bytes, capabilities, hardware, read, submit, write, discard, release, grow, shrink
+    );
+
+    fn flush(&self) -> Result<()> {
+        if let Some(call) = self.at_flush.lock().take() {
+            call();
+        }
+        self.device.flush()
+    }
 }
 
 /// A device that takes so many more requests that change it; then the power is gone.

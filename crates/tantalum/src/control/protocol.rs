@@ -284,7 +284,7 @@ mod tests {
         let (done_bytes, total_bytes) = (1, 2);
         let change = LogChangeProgress { phase: LogChangePhase::Create, done_bytes, total_bytes };
         let copy = RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes };
-        let moved = CompactProgress { step: CompactStep::MovePages, done_pages: 1, total_pages: 2 };
+        let moved = CompactProgress { step: CompactStep::MovePages, done: 1, total: 2 };
         let progress =
             [Progress::LogChange(change), Progress::BaseBackup(copy), Progress::Compact(moved)].map(Answer::Progress);
         let rows = vec![((0..=255).collect(), Vec::new())];

@@ -372,7 +372,7 @@ impl Connection {
     fn compact(&mut self, db: &Db) -> Result<Value, Failure> {
         let mut said = None;
         let report = db.compact(&mut |progress| {
-            let percent = (progress.done_pages * 100).checked_div(progress.total_pages);
+            let percent = (progress.done * 100).checked_div(progress.total);
             if said.replace((progress.step, percent)) != Some((progress.step, percent)) {
                 let _ = self.answer(&Answer::Progress(Progress::Compact(progress)));
             }

@@ -26,7 +26,7 @@ use tantalum_store::Superblock;
 
 pub use self::barriers::BarrierSummary;
 pub(crate) use self::catalog::{StagingRow, StagingState, ValuesRow};
-pub use self::compact::{CompactProgress, CompactReport, CompactStep};
+pub use self::compact::{CompactProgress, CompactReport, CompactStep, KeptPages};
 pub(crate) use self::core::{Core, CoreKind};
 pub(crate) use self::devices::Wrap;
 pub use self::devices::{DeviceOpener, DeviceRequest, DeviceUse, Devices};

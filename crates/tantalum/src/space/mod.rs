@@ -19,7 +19,7 @@ use tantalum_device::AlignedBuffer;
 use tantalum_rt::Mutex;
 use tantalum_store::{Change, Load, PageId, PageKind, PageSet, PageStore, TableId, page::header};
 
-pub use self::{growth::Grower, unnamed::UnnamedPages};
+pub use self::{growth::Grower, shrink::Shrunk, unnamed::UnnamedPages};
 use self::{growth::Growth, scratch::Scratch};
 use crate::{
     buffer::{BufferPool, ChangeGroup, PageWriteGuard, Reservation},

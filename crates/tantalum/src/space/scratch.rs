@@ -51,6 +51,11 @@ impl Scratch {
         last.map_or(0, |last| last + 1)
     }
 
+    /// How many pages are lent.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
     /// Lends pages that are filled for trees.
     pub fn begin_unnamed(&mut self, pages: impl Iterator<Item = PageId>, extent_pages: u64) {
         for page in pages {

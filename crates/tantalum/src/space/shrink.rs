@@ -12,7 +12,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tantalum_store::PackProgress;
+use tantalum_store::{PackProgress, PageId};
 
 use super::{
     MAP_IN_EXTENT, Space,
@@ -25,6 +25,15 @@ const LEAST_PAGES: u64 = 64;
 
 /// So many times, what makes a store grow ahead of need stays free at its end.
 const LOW_MARKS_KEPT: u64 = 2;
+
+/// What came of giving back the end of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shrunk {
+    /// Bytes of what stays that take no space on disk, as far as that is known.
+    pub unallocated_bytes: u64,
+    /// A task needed the pages meanwhile, so they stay.
+    pub is_wanted: bool,
+}
 
 /// Ends it that pages at the end are not taken.
 struct Limit<'g>(&'g Growth);
@@ -67,8 +76,24 @@ impl Space {
         self.pool.store().pack(kept, go_on)
     }
 
+    /// Where the pages would end that are in use by trees, if no page before were free, and those that lie there or behind, in ascending
+    /// order.
+    pub fn behind_those_in_use(&self) -> Result<(PageId, Vec<PageId>)> {
+        let mut pages = Vec::new();
+        self.for_each_allocated(&mut |page| pages.push(page))?;
+        let end = PageId(self.end_if_packed(pages.len() as u64));
+        let behind = pages.partition_point(|page| *page < end);
+        Ok((end, pages.split_off(behind)))
+    }
+
+    /// How many pages are lent, and the page behind the last of them.
+    pub fn lent(&self) -> (u64, PageId) {
+        let scratch = self.scratch.lock();
+        (scratch.pages(), PageId(scratch.end(self.extent_pages())))
+    }
+
     /// Where the pages would end of which so many are in use by trees, if no page before were free.
-    pub fn end_if_packed(&self, in_use: u64) -> u64 {
+    fn end_if_packed(&self, in_use: u64) -> u64 {
         let mapped = in_use + in_use.div_ceil(self.extent_pages() - 1);
         mapped + MAP_IN_EXTENT
     }
@@ -78,27 +103,27 @@ impl Space {
         (used_end + LOW_MARKS_KEPT * low_pages(used_end)).max(LEAST_PAGES)
     }
 
-    /// Gives back the end of the store, as far as no page there is in use, unless it is wanted again meanwhile. Returns how many bytes of
-    /// what stays take no space on disk then, as far as that is known. Takes a checkpoint. One task at a time calls this, and holds
-    /// no latch.
+    /// Gives back the end of the store, as far as no page there is in use, unless it is wanted again meanwhile. Takes a checkpoint. One task
+    /// at a time calls this, and holds no latch.
     ///
     /// # Errors
     /// [`InUse`](ErrorKind::InUse) while a base backup is being copied; [`Unsupported`](ErrorKind::Unsupported) when the store cannot
     /// give pages back; what a device or the log reports.
-    pub fn shrink(&self) -> Result<u64> {
+    pub fn shrink(&self) -> Result<Shrunk> {
         let (store, growth) = (&**self.pool.store(), &*self.growth);
         let kept = self.kept_pages(self.used_end()?);
         let _limit = {
             let _growing = growth.growing.lock();
             if kept >= store.capacity_pages() {
-                return Ok(0);
+                return Ok(Shrunk::default());
             }
             self.check_no_base_backup()?;
             growth.taken_below.store(kept, Ordering::SeqCst);
             Limit(growth)
         };
+        let wanted = Shrunk { is_wanted: true, ..Shrunk::default() };
         if self.used_end()? > kept {
-            return Ok(0);
+            return Ok(wanted);
         }
         let passed = self.pool.checkpoint()?;
         // A log that is made anew from the archive must know of the changes that made those pages free.
@@ -106,7 +131,7 @@ impl Space {
         // Dropped before the limit, which takes it too.
         let _growing = growth.growing.lock();
         if growth.taken_below.load(Ordering::SeqCst) != kept {
-            return Ok(0);
+            return Ok(wanted);
         }
         self.check_no_base_backup()?;
         let before = store.capacity_pages();
@@ -114,7 +139,7 @@ impl Space {
         growth.ends_at.store(0, Ordering::Relaxed);
         let pages = before.saturating_sub(store.capacity_pages());
         tantalum_rt::tracing::info!(pages, unallocated_bytes, file = store.name(), "space was given back");
-        Ok(unallocated_bytes)
+        Ok(Shrunk { unallocated_bytes, is_wanted: false })
     }
 
     /// Refuses to give back pages that a base backup is about to read.

@@ -313,7 +313,7 @@ impl TransactionState {
     /// What the record says to readers of the change feed; nothing if no table has one. The first parts are those of the tables.
     fn feed_section(&self, parts: &[Part<'_>]) -> Vec<u8> {
         let has_feed = |id: TableId| self.touched[id].table.table().has_change_feed();
-        if !self.writes.tables().any(|(id, _)| has_feed(id)) {
+        if self.changes_no_rows || !self.writes.tables().any(|(id, _)| has_feed(id)) {
             return Vec::new();
         }
         let whole_bytes = self.manager().feed_value_bytes();

@@ -439,6 +439,11 @@ impl Transaction {
         self.state.into_inner().commit_async()
     }
 
+    /// See [`TransactionState::write_large_anew`].
+    pub(crate) fn write_large_anew(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        self.state.get_mut().write_large_anew(table, key)
+    }
+
     /// Whether it was ended by an error after which it may succeed when it is run again.
     pub(crate) fn is_to_be_run_again(&self) -> bool {
         self.state.borrow().is_to_be_run_again

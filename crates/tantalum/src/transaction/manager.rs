@@ -145,6 +145,11 @@ impl Manager {
         &self.core
     }
 
+    /// While it is locked, no transaction commits what it has staged.
+    pub fn staged_commits(&self) -> &Mutex<()> {
+        &self.staged_commits
+    }
+
     pub fn stats(&self) -> TransactionStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let versions = self.versions.counts();

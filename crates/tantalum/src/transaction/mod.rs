@@ -98,6 +98,8 @@ pub(crate) struct TransactionState {
     is_to_be_run_again: bool,
     /// It is one of the operations that closing waits for.
     is_committing: bool,
+    /// What it writes is what the rows have: the change feed says nothing of it.
+    changes_no_rows: bool,
 }
 
 /// A transaction's database.
@@ -160,6 +162,7 @@ impl TransactionState {
             is_over: false,
             is_to_be_run_again: false,
             is_committing: false,
+            changes_no_rows: false,
         }
     }
 
@@ -241,6 +244,32 @@ impl TransactionState {
         let Write { key, .. } = self.writable(table, key, &[])?;
         self.lock(table, &key, Mode::Exclusive)?;
         self.write(table, key, None)
+    }
+
+    /// Writes a large value anew that has pages of its own, as earlier versions wrote it, or that is staged: the row stays what it is. False,
+    /// and nothing is done, if another transaction has locked the key.
+    pub fn write_large_anew(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        self.enter(table)?;
+        let locked = Value::from(key);
+        let Some(granted) = self.manager().locks.try_lock(table.locks(), self.id, &locked, Mode::Exclusive) else {
+            return Ok(false);
+        };
+        let is_staged = table.staging().take_back(table.locks(), self.id, &locked);
+        if let Ok(true) = is_staged {
+            return Ok(false);
+        }
+        if granted.is_first {
+            self.touched.get_mut(table.id()).expect("it was entered").keys.push(locked);
+        }
+        is_staged?;
+        if let Some(Content::Bytes(value)) = self.read(table, key)?
+            && value.len() > table.tree().inline_limit()
+        {
+            let write = self.writable(table, key, &value)?;
+            self.put_locked(table, write)?;
+            self.changes_no_rows = true;
+        }
+        Ok(true)
     }
 
     /// Prepares a table to have the rows of an interval deleted: it is entered and writable, and the interval is locked if the isolation

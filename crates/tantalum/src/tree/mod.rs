@@ -38,7 +38,7 @@ pub(crate) use cursor::{LeafPosition, LeafView};
 pub(crate) use insert_runs::InsertRuns;
 pub(crate) use leaf_copy::{CopiedValue, LeafCopy};
 pub(crate) use leaf_writes::{LeafWrite, Place};
-pub(crate) use overflow::Chains;
+pub(crate) use overflow::{ChainRow, Chains};
 pub(crate) use reference::{LeafValue, REFERENCE_BYTES, Reference};
 pub(crate) use relocate::{Moved, or_no_room};
 pub use tree_check::TreeReport;

@@ -54,7 +54,44 @@ impl Chains {
     }
 }
 
+/// A row whose value has pages of its own.
+#[derive(Debug)]
+pub(crate) struct ChainRow {
+    pub key: Vec<u8>,
+    /// How many pages the value has.
+    pub pages: u64,
+}
+
 impl Tree {
+    /// The rows of a leaf, from a key on, whose values have pages of their own, one of them `end` or behind. Also returns the first key
+    /// of the next leaf. The caller holds no latch.
+    pub(crate) fn chains_behind(&self, from: &[u8], end: PageId) -> Result<(Vec<ChainRow>, Option<Vec<u8>>)> {
+        let (values, next) = self.read_leaf(LeafPosition::Containing(from), |leaf| {
+            let entries = leaf.lower_bound(from)?..leaf.len();
+            let mut values = Vec::new();
+            if leaf.has_large(entries.clone()) {
+                for entry in entries {
+                    if let Some(value) = leaf.large_value(entry)? {
+                        values.push((leaf.key(entry)?, value));
+                    }
+                }
+            }
+            Ok::<_, crate::error::Error>((values, leaf.upper().map(<[u8]>::to_vec)))
+        })??;
+        let mut rows = Vec::new();
+        for (key, value) in values {
+            let (mut pages, mut last) = (0, PageId(0));
+            let is_there = self.visit_large(&key, value, Lsn::ZERO, &mut |page, _| {
+                pages += 1;
+                last = last.max(page);
+            })?;
+            if is_there.is_some() && last >= end {
+                rows.push(ChainRow { key, pages });
+            }
+        }
+        Ok((rows, next))
+    }
+
     /// Where a large value is, asked under the latch of the leaf that names it.
     pub(super) fn large_value(&self, length: u32, first: PageId) -> LargeValue {
         let written = self.pool.read_in_memory(first).map(|page| page.lsn());

@@ -9,6 +9,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
+mod compaction;
 mod feed;
 
 use std::{
@@ -282,8 +283,9 @@ fn pack(directory: &Path) -> Vec<u8> {
     }))
 }
 
-fn unpack(packed: &[u8], directory: &Path) {
-    let mut rest = packed;
+/// The names and bytes of files that were packed.
+fn read_fixture_files(packed: &[u8]) -> Vec<(PathBuf, Vec<u8>)> {
+    let (mut files, mut rest) = (Vec::new(), packed);
     let mut take = |count: usize| {
         let (taken, others) = rest.split_at_checked(count)?;
         rest = others;
@@ -292,13 +294,21 @@ fn unpack(packed: &[u8], directory: &Path) {
     let u32_of = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap()) as usize;
     let u64_of = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap()) as usize;
     while let Some(length) = take(4) {
-        let path = directory.join(std::str::from_utf8(take(u32_of(length)).unwrap()).unwrap());
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let name = PathBuf::from(std::str::from_utf8(take(u32_of(length)).unwrap()).unwrap());
         let mut bytes = vec![0; u64_of(take(8).unwrap())];
         for _ in 0..u32_of(take(4).unwrap()) {
             let (offset, length) = (u64_of(take(8).unwrap()), u32_of(take(4).unwrap()));
             bytes[offset..offset + length].copy_from_slice(take(length).unwrap());
         }
+        files.push((name, bytes));
+    }
+    files
+}
+
+fn unpack(packed: &[u8], directory: &Path) {
+    for (name, bytes) in read_fixture_files(packed) {
+        let path = directory.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     }
 }

@@ -50,11 +50,11 @@ fn compact(db: &Db) -> tantalum::CompactReport {
     let mut last = None;
     let report = db
         .compact(&mut |progress| {
-            assert!(progress.done_pages <= progress.total_pages);
+            assert!(progress.done <= progress.total);
             last = Some(progress);
         })
         .unwrap();
-    assert!(report.data_kept.is_none() && last.is_some_and(|last| last.done_pages == last.total_pages));
+    assert!(report.data_kept.is_none() && last.is_some_and(|last| last.done == last.total));
     report
 }
 
@@ -114,9 +114,9 @@ fn a_dropped_table_leaves_nothing_on_disk_in_segments() {
     };
     let report = db.compact(&mut note).unwrap();
     assert!(report.pages_moved > 0 && report.data_bytes_after < report.data_bytes_before, "{report:?}");
-    assert!(packing.is_sorted_by_key(|progress| progress.done_pages), "{packing:?}");
+    assert!(packing.is_sorted_by_key(|progress| progress.done), "{packing:?}");
     let at_the_end = *packing.last().unwrap();
-    assert!(at_the_end.done_pages > 0 && at_the_end.done_pages == at_the_end.total_pages, "{packing:?}");
+    assert!(at_the_end.done > 0 && at_the_end.done == at_the_end.total, "{packing:?}");
     let (data, all) = (data_bytes(dir.path()), all_bytes(dir.path()));
     assert!(all < 4 << 20, "{data} bytes of {all} remain: {report:?}, {:?}", db.stats().unwrap().store);
     assert!(data + report.data_bytes_unallocated <= report.data_bytes_after, "{data} bytes: {report:?}");

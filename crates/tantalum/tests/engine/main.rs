@@ -9,6 +9,7 @@ mod change_feed;
 mod checking;
 mod closing;
 mod compact;
+mod compact_beside;
 mod concurrent;
 mod control;
 mod damage;

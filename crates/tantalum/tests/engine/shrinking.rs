@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use tantalum::{Builder, Db, ErrorKind, StoreKind, Table};
-use tantalum_device::files;
+use tantalum_device::{Access, files};
 use tantalum_rt::{now, sleep, spawn};
 
 use crate::support::{check, get, put, rows, simulate_files};
@@ -228,6 +228,47 @@ fn an_operator_changes_devices_while_the_log_shrinks() {
         assert_eq!((compact(&db).unwrap(), db.stats().unwrap().log.devices.len()), (0, 1));
         assert_eq!(files::list(Path::new("/db")).unwrap().iter().filter(|name| *name == "mine").count(), 1);
         assert_eq!(rows(&db.snapshot().unwrap(), &table).len(), count as usize);
+        check(&db);
+    });
+}
+
+/// Beside the log's own file there is a device of the operator's, which has the second copies and keeps its size.
+#[test]
+fn a_log_with_two_copies_keeps_both_while_its_file_shrinks() {
+    simulate_files(6, |_| {
+        let db = growing().open("/db").unwrap();
+        db.add_log_device("mine").unwrap();
+        db.close().unwrap();
+        let two_copies = || growing().log_copies(2);
+        let db = two_copies().open("/db").unwrap();
+        let table = db.table("t").unwrap();
+        let own_bytes = || {
+            let [name] = &log_files(Path::new("/db"))[..] else { return 0 };
+            files::open(&Path::new("/db").join(name), Access::ReadOnly).unwrap().capacity_bytes()
+        };
+        let mut count = 0;
+        for round in 0..2 {
+            while own_bytes() <= 4 << 20 {
+                assert!(count < 20_000, "the log does not grow: {:?}", db.stats().unwrap().log);
+                fill(&db, &table, count..count + 20);
+                count += 20;
+            }
+            assert_eq!(compact(&db).unwrap(), (8 << 20) - INITIAL_BYTES);
+            assert_eq!(own_bytes(), INITIAL_BYTES);
+            fill(&db, &table, count..count + 20);
+            count += 20;
+            let log = db.stats().unwrap().log;
+            assert!(log.keeps_copies && log.may_lose_a_device && log.single_copies == 0, "{log:?}");
+            put_large(&db, &table, &format!("large {round}"));
+            sleep(Duration::from_secs(20));
+        }
+        check(&db);
+        db.close().unwrap();
+        // All is on the other device too.
+        let name = log_files(Path::new("/db")).pop().unwrap();
+        files::remove(&Path::new("/db").join(name)).unwrap();
+        let db = two_copies().open("/db").unwrap();
+        assert_eq!(rows(&db.snapshot().unwrap(), &db.table("t").unwrap()).len(), count as usize + 2);
         check(&db);
     });
 }

@@ -13,6 +13,8 @@ const VERSION_OF_SEVERAL: u32 = 2;
 pub const HEADER_BYTES: usize = 4096;
 const CRC_AT: usize = 12;
 const IDS_AT: usize = 48;
+/// The version once more, where the checksum covers it; 0 in a header of an earlier version.
+const COVERED_VERSION_AT: usize = SESSION_AT - 4;
 /// The session; 0 if it was not noted.
 const SESSION_AT: usize = HEADER_BYTES - 8;
 
@@ -63,6 +65,7 @@ impl Header {
             checksums.iter().for_each(|checksum| put(&checksum.to_le_bytes()));
             put(&in_place_before.to_le_bytes());
         }
+        block[COVERED_VERSION_AT..SESSION_AT].copy_from_slice(&version.to_le_bytes());
         block[SESSION_AT..].copy_from_slice(&self.session.unwrap_or(0).to_le_bytes());
         Self::repair_checksum(&mut block);
         block
@@ -86,6 +89,7 @@ impl Header {
         let u64_at = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
         let version = u32_at(8);
         let is_ours = block[0..8] == MAGIC && [VERSION_OF_ONE, VERSION_OF_SEVERAL].contains(&version);
+        let is_ours = is_ours && [0, version].contains(&u32_at(COVERED_VERSION_AT));
         if !is_ours || crc32c::crc32c(&block[CRC_AT + 4..]) != u32_at(CRC_AT) {
             return None;
         }

@@ -67,7 +67,7 @@ struct Tables {
 }
 
 /// A table's name: no other task creates or drops the table meanwhile.
-struct Claim<'c> {
+pub(crate) struct Claim<'c> {
     catalog: &'c Catalog,
     name: &'c str,
 }
@@ -255,12 +255,7 @@ impl Catalog {
 
     /// Claims the name of a table that must be there.
     fn claim_open<'c>(&'c self, table: &'c Table) -> Result<Claim<'c>> {
-        let name = table.name();
-        let mut tables = self.unclaimed(name);
-        if tables.open.get(name).is_none_or(|open| open.id() != table.id()) {
-            return Err(error::no_such_table(name));
-        }
-        Ok(self.claim(&mut tables, name))
+        self.keep_table(table).ok_or_else(|| error::no_such_table(table.name()))
     }
 
     /// Waits until no task creates or drops the table of this name, and returns the locked tables.

@@ -2,50 +2,86 @@
 
 use std::sync::Arc;
 
+use tantalum_rt::Mutex;
 use tantalum_store::{PageId, TableId};
 
 use super::{
-    CATALOG_ID, Catalog,
+    CATALOG_ID, Catalog, Claim,
     row::{CatalogRow, staging_key},
 };
 use crate::{
     buffer::{ChangeGroup, Reservation},
     error::{GroupResult, Lack, Result},
     table::Table,
+    transaction::StagingTree,
     tree::{Chains, LeafValue, LeafWrite, Moved, Tree, or_no_room},
 };
 
+/// A tree that the catalog names.
+enum Named {
+    /// A table's own, or the one with its large values.
+    OfTable(Table, Tree),
+    /// A staging table. Its pages are not freed while it is known here.
+    Staging(Arc<StagingTree>),
+}
+
 impl Catalog {
-    /// Moves a node of the tree with this number to a page further in front; `None` if no table has it, as its value tree or as its own.
-    pub fn move_node(&self, owner: TableId, id: PageId, lower: &[u8], level: u8) -> Result<Option<Moved>> {
+    /// Moves a node of the tree with this number to a page further in front; `None` if it is no tree of an open table: neither its own nor
+    /// its value tree nor a staging table for it. No transaction commits what it has staged while it has locked `staged_commits`.
+    pub fn move_node(
+        &self,
+        owner: TableId,
+        id: PageId,
+        lower: &[u8],
+        level: u8,
+        staged_commits: &Mutex<()>,
+    ) -> Result<Option<Moved>> {
         if owner == CATALOG_ID {
             return self.tree.move_node(id, lower, level).map(Some);
         }
-        let Some((table, tree)) = self.owner_of(owner) else { return Ok(None) };
-        let name = table.name();
-        let mut tables = self.unclaimed(name);
-        // No task drops the table meanwhile, which would free its trees from the root on.
-        let is_open = tables.open.get(name).is_some_and(|open| open.id() == table.id());
-        if !is_open {
-            return Ok(Some(Moved::Gone));
-        }
-        let _claim = self.claim(&mut tables, name);
-        drop(tables);
-        match tree.move_node(id, lower, level)? {
-            Moved::IsRoot => self.move_root(&table, &tree).map(Some),
-            moved => Ok(Some(moved)),
+        match self.named(owner) {
+            None => Ok(None),
+            Some(Named::OfTable(table, tree)) => {
+                // No task drops the table meanwhile, which would free its trees from the root on.
+                let Some(_claim) = self.keep_table(&table) else { return Ok(Some(Moved::Gone)) };
+                match tree.move_node(id, lower, level)? {
+                    Moved::IsRoot => self.move_root(&table, &tree).map(Some),
+                    moved => Ok(Some(moved)),
+                }
+            }
+            Some(Named::Staging(staged)) => match staged.tree().move_node(id, lower, level)? {
+                Moved::IsRoot => {
+                    // Else the commit could write the row with the root that it had.
+                    let _no_commit = staged_commits.lock();
+                    self.move_named_root(&staging_key(owner), staged.tree()).map(Some)
+                }
+                moved => Ok(Some(moved)),
+            },
         }
     }
 
-    /// The table with the tree of this number, and that tree.
-    fn owner_of(&self, owner: TableId) -> Option<(Table, Tree)> {
+    /// Whether it is the number of a tree whose nodes can [move](Self::move_node).
+    pub fn has_tree(&self, owner: TableId) -> bool {
+        owner == CATALOG_ID || self.named(owner).is_some()
+    }
+
+    /// Keeps a table from being dropped as long as what is returned lives: tasks that would drop it wait. `None` if it was dropped.
+    pub fn keep_table<'c>(&'c self, table: &'c Table) -> Option<Claim<'c>> {
+        let mut tables = self.unclaimed(table.name());
+        let is_open = tables.open.get(table.name()).is_some_and(|open| open.id() == table.id());
+        is_open.then(|| self.claim(&mut tables, table.name()))
+    }
+
+    fn named(&self, owner: TableId) -> Option<Named> {
         self.tables().into_iter().find_map(|table| {
             if table.id() == owner {
                 let tree = table.tree().clone();
-                return Some((table, tree));
+                return Some(Named::OfTable(table, tree));
             }
-            let values = table.values().filter(|values| values.tree().owner() == owner)?;
-            Some((table, values.tree().clone()))
+            if let Some(values) = table.values().filter(|values| values.tree().owner() == owner) {
+                return Some(Named::OfTable(table, values.tree().clone()));
+            }
+            table.staging().with_id(owner).map(Named::Staging)
         })
     }
 
@@ -53,6 +89,11 @@ impl Catalog {
     fn move_root(&self, table: &Table, tree: &Tree) -> Result<Moved> {
         let staging_key = staging_key(tree.owner());
         let key = if tree.owner() == table.id() { table.name().as_bytes() } else { &staging_key };
+        self.move_named_root(key, tree)
+    }
+
+    /// Moves the root of a tree whose row has this key, and that no other task changes.
+    fn move_named_root(&self, key: &[u8], tree: &Tree) -> Result<Moved> {
         let Some(row) = self.row_at(key)? else { return Ok(Moved::Gone) };
         loop {
             let attempt = |reservation: &_| self.try_move_root(key, row, tree, reservation);

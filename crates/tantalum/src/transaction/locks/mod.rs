@@ -125,6 +125,22 @@ impl LockManager {
         }
     }
 
+    /// As [`lock`](Self::lock), but `None` instead of waiting.
+    pub fn try_lock(&self, table: &Arc<TableLocks>, owner: TransactionId, key: &Value, mode: Mode) -> Option<Granted> {
+        match table.acquire(owner, key, mode, || Parker::new().unparker()) {
+            Acquired::Already => Some(Granted { has_waited: false, is_first: false }),
+            Acquired::Granted { is_first } => Some(Granted { has_waited: false, is_first }),
+            Acquired::Waits { waiter, is_first } => {
+                if waiter.decide(Outcome::TimedOut) {
+                    table.withdraw(key, &waiter);
+                    return None;
+                }
+                // It has become free in between.
+                Some(Granted { has_waited: true, is_first })
+            }
+        }
+    }
+
     /// Locks a range, which grows what the transaction has locked in the table. When it returns, no other
     /// transaction writes in it. Returns whether it had to wait.
     pub fn lock_range(

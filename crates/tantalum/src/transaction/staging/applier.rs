@@ -319,8 +319,9 @@ impl Manager {
 
 impl Manager {
     /// Waits until what is committed now is where it belongs: staged rows in their tables, and the pages of staging tables and of dead
-    /// values freed, as far as they can be. No latch may be held.
-    pub fn settle(&self) {
+    /// values freed, as far as they can be. `report` is told how many were freed, and how many there are with those. Returns soon when
+    /// the database is closed. No latch may be held.
+    pub fn settle(&self, report: &mut dyn FnMut(u64, u64)) {
         self.flush_change_buffers();
         let jobs = {
             let work = self.applier.work.lock();
@@ -330,9 +331,14 @@ impl Manager {
             (moving + work.dropping.len() + busy) as u64 + self.reaper.waiting()
         };
         // A table is freed after its rows were moved, and other transactions may come to be first.
-        let mut freed = self.times_freed();
-        let until = freed + 2 * jobs;
-        while freed < until && self.wait_for_freed_pages(freed) {
+        let begin = self.times_freed();
+        let (mut freed, until) = (begin, begin + 2 * jobs);
+        while freed < until {
+            let left = self.applier.tables() + self.reaper.waiting();
+            report(freed - begin, freed - begin + left);
+            if !self.wait_for_freed_pages(freed) {
+                break;
+            }
             freed = self.times_freed();
         }
     }

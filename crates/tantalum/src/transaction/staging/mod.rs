@@ -353,6 +353,11 @@ impl TableStaging {
         (!*retired).then_some(retired)
     }
 
+    /// The one with this number.
+    pub fn with_id(&self, id: TableId) -> Option<Arc<StagingTree>> {
+        if self.has_any() { self.all().iter().find(|staged| staged.id() == id).cloned() } else { None }
+    }
+
     /// The numbers of all.
     pub fn ids(&self) -> BTreeSet<TableId> {
         self.all().iter().map(|staged| staged.id()).collect()

@@ -194,7 +194,7 @@ impl TransactionState {
         let mut parts = PartWriter::new(manager, self.id.0);
         for (id, staged) in &staged.tables {
             let table = self.touched[*id].table.table();
-            if table.has_change_feed() {
+            if table.has_change_feed() && !self.changes_no_rows {
                 parts.append_staged(table, staged)?;
             }
         }

@@ -1,35 +1,39 @@
-//! Giving space back while the database is in use. In the data file, pages move from the end to free ones in front, and the file is cut
-//! off behind the last page in use, or behind the last segment in use of a log-structured store, which empties segments for it. The
-//! log gets a smaller file ([`Core::shrink_log`]).
+//! Giving space back while the database is in use. In the data file, pages move from the end to free ones in front ([`mover`]), and
+//! the file is cut off behind the last page in use, or behind the last segment in use of a log-structured store, which empties
+//! segments for it. The log gets a smaller file ([`Core::shrink_log`]).
 //!
-//! Each page moves in a change group of its own, so commits and readers wait for it as for a split. Pages that a dropped table or a
-//! large transaction still holds stay where they are, as do the overflow pages of earlier versions: what lies before the last of them
-//! stays in the file.
+//! Each page moves in a change group of its own, so commits and readers wait for it as for a split. A value in overflow pages, as earlier
+//! versions wrote them, is written anew to the value tree of its table. What cannot be moved keeps what lies before it in the file,
+//! and the report names it ([`kept`]).
 
-use tantalum_store::{PackProgress, PageId, PageKind, page::header};
+mod kept;
+mod mover;
 
+use tantalum_store::PackProgress;
+
+use self::mover::Mover;
 use super::{Core, Db};
 use crate::{
     error::{ErrorKind, Result},
-    tree::{Moved, lower_fence},
+    space::Shrunk,
 };
 
 /// How far [`Db::compact`] is.
 ///
 /// ```
 /// use tantalum::{CompactProgress, CompactStep};
-/// let progress = CompactProgress { step: CompactStep::MovePages, done_pages: 1, total_pages: 2 };
-/// assert!(progress.done_pages <= progress.total_pages);
+/// let progress = CompactProgress { step: CompactStep::MovePages, done: 1, total: 2 };
+/// assert!(progress.done <= progress.total);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CompactProgress {
     /// What is being done; the counts begin anew with each step.
     pub step: CompactStep,
-    /// Pages that were looked at, most of which have moved.
-    pub done_pages: u64,
-    /// Pages to look at. While segments are emptied, writers make them more or fewer.
-    pub total_pages: u64,
+    /// What was done of it: pages that were looked at, most of which have moved; in the first step, staging tables and values.
+    pub done: u64,
+    /// What there is to do. Writers make it more or less, but for the pages that move.
+    pub total: u64,
 }
 
 /// The step that a compaction is in.
@@ -42,10 +46,29 @@ pub struct CompactProgress {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum CompactStep {
+    /// Rows of large transactions that are committed go to their tables, and large values that no row has are deleted.
+    FinishTransactions,
     /// Pages move to free ones further in front.
     MovePages,
+    /// Large values that an earlier version wrote into overflow pages at the end of the file are written anew.
+    ConvertValues,
     /// A log-structured store moves pages out of segments that are mostly dead, or lie at the end.
     EmptySegments,
+}
+
+/// Pages that keep the end of the data file, and what they are; see [`CompactReport::end_kept`].
+///
+/// ```
+/// let kept = tantalum::KeptPages { pages: 3, by: "a large transaction that is open; compact again when it has ended".into() };
+/// assert!(kept.by.contains("compact again"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct KeptPages {
+    /// How many pages.
+    pub pages: u64,
+    /// What has them, and what to do.
+    pub by: String,
 }
 
 /// What [`Db::compact`] did.
@@ -55,6 +78,7 @@ pub enum CompactStep {
 /// let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
 /// let report = db.compact(&mut |_| {})?;
 /// assert!(report.data_bytes_after <= report.data_bytes_before && report.data_kept.is_none());
+/// assert_eq!(report.end_kept, []);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[non_exhaustive]
@@ -63,6 +87,8 @@ pub enum CompactStep {
 pub struct CompactReport {
     /// Pages that moved to the front of the data file.
     pub pages_moved: u64,
+    /// Large values that earlier versions wrote into overflow pages, and that were written anew.
+    pub values_converted: u64,
     /// Bytes of the data file before.
     pub data_bytes_before: u64,
     /// Bytes of the data file now.
@@ -71,24 +97,29 @@ pub struct CompactReport {
     pub data_bytes_unallocated: u64,
     /// Why the data file keeps its size, if it cannot be cut off: null for one that can.
     pub data_kept: Option<String>,
+    /// What keeps the data file longer than its pages need: empty if nothing does.
+    pub end_kept: Vec<KeptPages>,
     /// Bytes of the log's files that were given back; 0 for a log that has not grown, or is needed as it is.
     pub log_bytes_given_back: u64,
 }
 
 /// Gives back what the database does not need.
-pub(super) fn run(core: &Core, report: &mut dyn FnMut(CompactProgress)) -> Result<CompactReport> {
+fn run(db: &Db, report: &mut dyn FnMut(CompactProgress)) -> Result<CompactReport> {
+    let core = db.core();
     let data_bytes = || core.pool.store().stats().capacity_bytes;
     let mut done = CompactReport {
         pages_moved: 0,
+        values_converted: 0,
         data_bytes_before: data_bytes(),
         data_bytes_after: 0,
         data_bytes_unallocated: 0,
         data_kept: None,
+        end_kept: Vec::new(),
         log_bytes_given_back: 0,
     };
-    match compact_data(core, &mut done.pages_moved, report) {
+    match compact_data(db, &mut done, report) {
         Err(error) if error.kind() == ErrorKind::Unsupported => done.data_kept = Some(error.to_string()),
-        compacted => done.data_bytes_unallocated = compacted?,
+        compacted => compacted?,
     }
     done.data_bytes_after = data_bytes();
     // Last: what was moved has filled it.
@@ -96,37 +127,29 @@ pub(super) fn run(core: &Core, report: &mut dyn FnMut(CompactProgress)) -> Resul
     Ok(done)
 }
 
-/// Returns the bytes of the data file that take no space on disk then.
-fn compact_data(core: &Core, pages_moved: &mut u64, report: &mut dyn FnMut(CompactProgress)) -> Result<u64> {
+fn compact_data(db: &Db, done: &mut CompactReport, report: &mut dyn FnMut(CompactProgress)) -> Result<()> {
+    let core = db.core();
     // One at a time; nor is the database checked meanwhile, which would find roots in other places than it saw them named.
     let _alone = core.checks.lock();
     core.space.check_gives_space_back()?;
     // What is free at the end already is given back first: if it cannot be, no page is moved.
     shrink(core)?;
-    let to_move = pages_behind_those_in_use(core)?;
-    let total_pages = to_move.len() as u64;
-    for (done_pages, page) in (0..).zip(to_move) {
-        report(CompactProgress { step: CompactStep::MovePages, done_pages, total_pages });
-        let _operation = core.begin_operation()?;
-        match move_page(core, page)? {
-            Some(Moved::Forward) => *pages_moved += 1,
-            Some(Moved::Gone) => {}
-            Some(Moved::NoRoom | Moved::IsRoot) | None => break,
-        }
+    let mut mover = Mover::new(db, &mut *report);
+    mover.run()?;
+    let skipped = mover.finish(done);
+    let mut shrunk = shrink(core)?;
+    if pack(core, report)? {
+        // If that is wanted again, what was given back before stays so.
+        let again = shrink(core)?;
+        shrunk.is_wanted = again.is_wanted;
+        shrunk.unallocated_bytes = if again.unallocated_bytes > 0 { again } else { shrunk }.unallocated_bytes;
     }
-    report(CompactProgress { step: CompactStep::MovePages, done_pages: total_pages, total_pages });
-    let unallocated_bytes = shrink(core)?;
-    if !pack(core, report)? {
-        return Ok(unallocated_bytes);
-    }
-    // If that is wanted again, what was given back before stays so.
-    Ok(match shrink(core)? {
-        0 => unallocated_bytes,
-        more => more,
-    })
+    done.data_bytes_unallocated = shrunk.unallocated_bytes;
+    done.end_kept = kept::at_the_end(core, shrunk.is_wanted, &skipped)?;
+    Ok(())
 }
 
-fn shrink(core: &Core) -> Result<u64> {
+fn shrink(core: &Core) -> Result<Shrunk> {
     let _operation = core.begin_operation()?;
     core.space.shrink()
 }
@@ -135,34 +158,12 @@ fn shrink(core: &Core) -> Result<u64> {
 fn pack(core: &Core, report: &mut dyn FnMut(CompactProgress)) -> Result<bool> {
     let mut operation = Some(core.begin_operation()?);
     core.space.pack(&mut |PackProgress { moved_blocks, left_blocks }| {
-        let total_pages = moved_blocks + left_blocks;
-        report(CompactProgress { step: CompactStep::EmptySegments, done_pages: moved_blocks, total_pages });
+        let total = moved_blocks + left_blocks;
+        report(CompactProgress { step: CompactStep::EmptySegments, done: moved_blocks, total });
         drop(operation.take());
         operation = Some(core.begin_operation()?);
         Ok(())
     })
-}
-
-/// The pages that need not lie where they do, the last one first: they lie behind as many pages as are in use.
-fn pages_behind_those_in_use(core: &Core) -> Result<Vec<PageId>> {
-    let mut pages = Vec::new();
-    core.space.for_each_allocated(&mut |page| pages.push(page))?;
-    let end = core.space.end_if_packed(pages.len() as u64);
-    Ok(pages.into_iter().rev().take_while(|page| page.0 >= end).collect())
-}
-
-/// Moves what is in a page; `None` if it cannot be moved.
-fn move_page(core: &Core, id: PageId) -> Result<Option<Moved>> {
-    let (owner, level, lower) = {
-        let page = core.pool.pin_or_blank(id)?.read();
-        match header::kind(&page)? {
-            PageKind::Leaf | PageKind::Inner => {}
-            PageKind::Free => return Ok(Some(Moved::Gone)),
-            _ => return Ok(None),
-        }
-        (header::owner(&page), header::level(&page), lower_fence(&page)?.to_vec())
-    };
-    core.catalog.move_node(owner, id, &lower, level)
 }
 
 impl Db {
@@ -174,9 +175,11 @@ impl Db {
     /// waits for one as for a split. Takes a checkpoint at the end. Compactions and [checks](Self::check) are made one after the
     /// other.
     ///
-    /// What a large transaction or a table that is being dropped holds at the end of the file stays there until the next time, and so
-    /// do large values that versions before this one wrote. The data file keeps its size where it is a device of a fixed size, and with
-    /// in-page logging; the report says so.
+    /// Large values that versions before value trees wrote into overflow pages at the end of the file are written anew, each by a
+    /// transaction of its own, whose write is none to the change feed; one whose row is locked stays. The report says what keeps the end
+    /// of the file, and what to do then: what a large transaction that is open needs for its savepoints, a table that is being dropped,
+    /// row versions of snapshots. The data file keeps its size where it is a device of a fixed size, and with in-page logging; the
+    /// report says so.
     ///
     /// A log that has grown gets a file of its initial size, unless a transaction waits for it that needs more, or its devices are
     /// named by [`log_devices`](crate::Builder::log_devices).
@@ -203,7 +206,9 @@ impl Db {
     /// Pages that have moved stay where they are then.
     pub fn compact(&self, report: &mut dyn FnMut(CompactProgress)) -> Result<CompactReport> {
         self.core().check_writable()?;
-        self.open.manager.settle();
-        run(self.core(), report)
+        self.open.manager.settle(&mut |done, total| {
+            report(CompactProgress { step: CompactStep::FinishTransactions, done, total });
+        });
+        run(self, report)
     }
 }

@@ -9,20 +9,18 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 
 use tantalum::{Snapshot, Table};
 
-use super::io_error;
-
 const MARK: &[u8; 8] = b"tlraft\0\x01";
 /// Of a row, before its key.
 const ROW_BYTES: usize = 10;
 
-/// The state that a [`StateMachine`](super::StateMachine) had at one moment: a snapshot of its database, or one that came from another
+/// The state that a state machine had at one moment: a snapshot of its database, or one that came from another
 /// node and lies in a file without a name.
 ///
 /// The network of a program sends [`write_to`](Self::write_to)'s bytes, and has the other node
 /// [`read_from`](Self::read_from) them. Both block, and take memory for one row at a time.
 ///
 /// ```
-/// use tantalum_raft::openraft_storage::StateSnapshot;
+/// use tantalum_raft::StateSnapshot;
 ///
 /// let refused = StateSnapshot::read_from(&b"something else"[..]).unwrap_err();
 /// assert!(refused.to_string().contains("not a snapshot of a state machine"));
@@ -37,7 +35,7 @@ enum Source {
 }
 
 impl StateSnapshot {
-    pub(super) fn of_database(snapshot: Snapshot, tables: Vec<Table>) -> StateSnapshot {
+    pub(crate) fn of_database(snapshot: Snapshot, tables: Vec<Table>) -> StateSnapshot {
         StateSnapshot { source: Source::Database(snapshot, tables) }
     }
 
@@ -88,12 +86,12 @@ impl StateSnapshot {
     }
 
     /// Calls `row` for each row, with the number of its table.
-    pub(super) fn for_each(&self, mut row: impl FnMut(u16, &[u8], &[u8]) -> io::Result<()>) -> io::Result<()> {
+    pub(crate) fn for_each(&self, mut row: impl FnMut(u16, &[u8], &[u8]) -> io::Result<()>) -> io::Result<()> {
         match &self.source {
             Source::Database(snapshot, tables) => {
                 for (number, table) in (0..).zip(tables) {
-                    for found in snapshot.range(table, ..).map_err(io_error)? {
-                        let (key, value) = found.map_err(io_error)?;
+                    for found in snapshot.range(table, ..).map_err(io::Error::other)? {
+                        let (key, value) = found.map_err(io::Error::other)?;
                         row(number, &key, &value)?;
                     }
                 }
