@@ -28,7 +28,11 @@ pub fn hash_keys(view: View<'_>, revision: i64) -> Result<KeysHash, Failed> {
     if revision > current {
         return Err(Refusal::FutureRevision.into());
     }
-    let revision = if revision <= 0 { current } else { revision };
+    if revision < 0 {
+        // Nothing was there then.
+        return Ok(KeysHash { hash: crc32c::crc32c(BUCKET), revision, compacted });
+    }
+    let revision = if revision == 0 { current } else { revision };
     let all = Keys::new(&[], &[0]);
     let is_empty = compacted >= 0 && view.range_at(&all, revision, 1, Fetch::Count)?.count == 0;
     let mut hash = crc32c::crc32c(BUCKET);

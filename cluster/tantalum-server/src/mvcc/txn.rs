@@ -44,6 +44,7 @@ pub fn puts(request: &pb::TxnRequest) -> bool {
 pub fn read(view: View<'_>, request: &pb::TxnRequest) -> Result<pb::TxnResponse, Failed> {
     let current = view.revision()?;
     let path = choose(view, request)?;
+    check(view, request, &path)?;
     let mut responses = Vec::new();
     for operation in operations(request, &path) {
         let response = match &operation.request {
@@ -135,33 +136,66 @@ fn is_as(compare: &pb::Compare, key_value: &KeyValue) -> bool {
     }
 }
 
-/// Whether all operations on the path can be done.
+/// Whether all operations on the path can be done. As in etcd, what is wrong with a put is told before what is wrong with a range.
 fn check(view: View<'_>, request: &pb::TxnRequest, path: &Path) -> Result<(), Failed> {
+    each_on_path(request, path, &mut |operation| match operation {
+        Request::RequestPut(put) => {
+            check_previous(view, put)?;
+            check_lease(view, put)
+        }
+        _ => Ok(()),
+    })?;
+    each_on_path(request, path, &mut |operation| match operation {
+        Request::RequestRange(range) => check_range(view, range),
+        _ => Ok(()),
+    })
+}
+
+/// Calls `check` with each operation that is done, also in transactions within.
+fn each_on_path(
+    request: &pb::TxnRequest,
+    path: &Path,
+    check: &mut dyn FnMut(&Request) -> Result<(), Failed>,
+) -> Result<(), Failed> {
     let mut inner = path.inner.iter();
-    for operation in operations(request, path) {
-        match &operation.request {
-            Some(Request::RequestRange(range)) => check_revision(view, range, view.revision()?)?,
-            Some(Request::RequestPut(put)) => check_put(view, put)?,
-            Some(Request::RequestTxn(request)) => {
-                if let Some(path) = inner.next() {
-                    check(view, request, path)?;
-                }
+    for operation in operations(request, path).iter().filter_map(|operation| operation.request.as_ref()) {
+        match (operation, inner.as_slice()) {
+            (Request::RequestTxn(request), [path, ..]) => {
+                inner.next();
+                each_on_path(request, path, check)?;
             }
-            Some(Request::RequestDeleteRange(_)) | None => {}
+            _ => check(operation)?,
         }
     }
     Ok(())
 }
 
-/// Whether a put can be done.
+/// Whether the history has what a range asks for. Within a transaction, etcd takes a negative revision for one of the past.
+fn check_range(view: View<'_>, request: &pb::RangeRequest) -> Result<(), Failed> {
+    if request.revision < 0 && request.revision < view.compacted()? {
+        return Err(Refusal::Compacted.into());
+    }
+    check_revision(view, request, view.revision()?)
+}
+
+/// Whether a put by itself can be done. etcd looks at the lease first; in a transaction, at the key.
 pub fn check_put(view: View<'_>, request: &pb::PutRequest) -> Result<(), Failed> {
-    if request.lease != 0 && view.lease_ttl_s(request.lease)?.is_none() {
-        return Err(Refusal::LeaseNotFound.into());
+    check_lease(view, request)?;
+    check_previous(view, request)
+}
+
+fn check_lease(view: View<'_>, request: &pb::PutRequest) -> Result<(), Failed> {
+    match request.lease != 0 && view.lease_ttl_s(request.lease)?.is_none() {
+        true => Err(Refusal::LeaseNotFound.into()),
+        false => Ok(()),
     }
-    if (request.ignore_value || request.ignore_lease) && view.key_meta(&request.key)?.is_none() {
-        return Err(Refusal::KeyNotFound.into());
+}
+
+fn check_previous(view: View<'_>, request: &pb::PutRequest) -> Result<(), Failed> {
+    match (request.ignore_value || request.ignore_lease) && view.key_meta(&request.key)?.is_none() {
+        true => Err(Refusal::KeyNotFound.into()),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn execute(writer: &mut Writer<'_>, request: &pb::TxnRequest, path: &Path) -> Result<pb::TxnResponse, Failed> {

@@ -76,16 +76,19 @@ pub struct Watching {
 
 impl Client {
     pub async fn connect(address: &str) -> Client {
-        let channel = Channel::from_shared(format!("http://{address}")).expect("an address").connect().await;
-        let channel = channel.expect("it serves");
-        Client {
+        Client::try_connect(address).await.expect("it serves")
+    }
+
+    pub async fn try_connect(address: &str) -> Result<Client, tonic::transport::Error> {
+        let channel = Channel::from_shared(format!("http://{address}")).expect("an address").connect().await?;
+        Ok(Client {
             kv: KvClient::new(channel.clone()).max_decoding_message_size(64 << 20),
             watch: WatchClient::new(channel.clone()),
             lease: LeaseClient::new(channel.clone()),
             maintenance: MaintenanceClient::new(channel.clone()),
             cluster: ClusterClient::new(channel.clone()),
             channel,
-        }
+        })
     }
 
     /// Puts. Returns the revision.
@@ -105,7 +108,16 @@ impl Client {
     }
 
     pub async fn watching(&mut self) -> Watching {
+        self.watching_with(Vec::new()).await
+    }
+
+    /// A watch stream with its first requests, without which etcd does not answer.
+    pub async fn watching_with(&mut self, first: Vec<pb::WatchCreateRequest>) -> Watching {
         let (requests, stream) = mpsc::channel(8);
+        for request in first {
+            let request_union = Some(pb::watch_request::RequestUnion::CreateRequest(request));
+            requests.send(pb::WatchRequest { request_union }).await.expect("they are few");
+        }
         let responses =
             self.watch.watch(tokio_stream::wrappers::ReceiverStream::new(stream)).await.expect("it watches");
         Watching { requests, responses: responses.into_inner() }

@@ -3,5 +3,6 @@
 mod api;
 mod common;
 mod crash;
+mod differential;
 mod etcdctl;
 mod watching;
