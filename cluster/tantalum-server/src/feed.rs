@@ -18,6 +18,13 @@ pub(crate) struct Batch {
     pub events: Arc<[Event]>,
 }
 
+/// What a member has of the revisions from one on.
+pub(crate) enum Found {
+    Events(Batch),
+    /// They are given up; with the compacted revision.
+    Compacted(i64),
+}
+
 /// The batches of events that came last. They follow one another without a gap.
 pub(crate) struct Feed {
     batches: Mutex<Kept>,

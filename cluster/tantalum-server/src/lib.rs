@@ -38,6 +38,14 @@ pub mod api {
     pub mod etcdserverpb {
         tonic::include_proto!("etcdserverpb");
     }
+    /// Locks.
+    pub mod v3lockpb {
+        tonic::include_proto!("v3lockpb");
+    }
+    /// Elections.
+    pub mod v3electionpb {
+        tonic::include_proto!("v3electionpb");
+    }
 }
 
 mod command;

@@ -20,7 +20,7 @@ use tonic::Status;
 use crate::api::etcdserverpb::ResponseHeader;
 use crate::command::{Answer, Command, Config, Raft};
 use crate::directory::{Identity, Storage};
-use crate::feed::{Batch, Feed};
+use crate::feed::{Batch, Feed, Found};
 use crate::lease::Lessor;
 use crate::log_space::LogSpace;
 use crate::mvcc::{self, Keyspace, TABLES, View};
@@ -33,7 +33,7 @@ const GROUP: u64 = 1;
 /// Revisions that one entry has compaction look at.
 const SWEPT_AT_A_TIME: u32 = 500;
 /// Bytes of events that are read at a time.
-pub(crate) const EVENT_BYTES: usize = 1 << 20;
+const EVENT_BYTES: usize = 1 << 20;
 /// A part of a command that is cut has so many bytes, at most.
 const MAX_PART_BYTES: usize = 512 << 10;
 /// After this, compaction is tried again that could not go on.
@@ -270,6 +270,22 @@ impl Node {
         let state = self.inner.state.clone();
         let result = blocking(move || mvcc::read_store(state.db(), state.tables(), read)).await;
         Ok(result.map_err(|error| Status::internal(error.to_string()))??)
+    }
+
+    /// The events from a revision on, some of those up to another.
+    pub(crate) async fn events(&self, from: i64, to: i64) -> Result<Found, Status> {
+        if let Some(batch) = self.inner.feed.batch_with(from) {
+            return Ok(Found::Events(batch));
+        }
+        let read = self.read(move |view| {
+            let compacted = view.compacted()?;
+            if from < compacted {
+                return Ok(Found::Compacted(compacted));
+            }
+            let (events, to) = view.events(from, to, EVENT_BYTES)?;
+            Ok(Found::Events(Batch { from, to, events: Arc::from(events) }))
+        });
+        read.await
     }
 
     /// Deletes what compaction gave up, to the end.

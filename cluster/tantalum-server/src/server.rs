@@ -19,9 +19,11 @@ use crate::api::etcdserverpb::kv_server::KvServer;
 use crate::api::etcdserverpb::lease_server::LeaseServer;
 use crate::api::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::api::etcdserverpb::watch_server::WatchServer;
+use crate::api::v3electionpb::election_server::ElectionServer;
+use crate::api::v3lockpb::lock_server::LockServer;
 use crate::node::Node;
 use crate::refusal::Refusal;
-use crate::service::{Cluster, Kv, Lease, Maintenance};
+use crate::service::{Cluster, Election, Kv, Lease, Lock, Maintenance};
 use crate::watch::Watch;
 
 /// What a message may have beyond a request.
@@ -43,7 +45,9 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
         .tcp_nodelay(true)
         .add_service(KvServer::new(Kv::new(node.clone())).max_decoding_message_size(limit))
         .add_service(WatchServer::new(Watch::new(node.clone(), stopped.clone())))
-        .add_service(LeaseServer::new(Lease::new(node.clone(), stopped)))
+        .add_service(LeaseServer::new(Lease::new(node.clone(), stopped.clone())))
+        .add_service(LockServer::new(Lock::new(node.clone(), stopped.clone())))
+        .add_service(ElectionServer::new(Election::new(node.clone(), stopped)))
         .add_service(MaintenanceServer::new(Maintenance::new(node.clone())))
         .add_service(ClusterServer::new(Cluster::new(node)))
         .add_service(Auth)

@@ -25,7 +25,7 @@ pub use hash::{KeysHash, hash_all, hash_keys};
 pub use range::range;
 pub use rows::{Event, Keys, KeysEnd, REVISION_BYTES, Revision, TABLES, escape};
 pub use txn::{is_read_only, is_serializable, read};
-pub use view::View;
+pub use view::{Fetch, View};
 
 use crate::api::etcdserverpb as pb;
 use crate::command::{Answer, Command, Config, Encoded};

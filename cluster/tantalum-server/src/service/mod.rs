@@ -2,13 +2,18 @@
 
 mod check;
 mod cluster;
+mod election;
 mod kv;
 mod lease;
+mod lock;
 mod maintenance;
+mod turns;
 
 #[cfg(test)]
 pub use check::txn as check_txn;
 pub use cluster::Cluster;
+pub use election::Election;
 pub use kv::Kv;
 pub use lease::Lease;
+pub use lock::Lock;
 pub use maintenance::Maintenance;

@@ -1,7 +1,5 @@
 //! The task of a stream.
 
-use std::sync::Arc;
-
 use futures_util::StreamExt;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, interval_at};
@@ -11,8 +9,8 @@ use super::watchers::{NO_WATCHER, Watchers, fragments};
 use crate::api::etcdserverpb as pb;
 use crate::api::etcdserverpb::watch_request::RequestUnion;
 use crate::api::mvccpb::Event as EventOfKey;
-use crate::feed::Batch;
-use crate::node::{EVENT_BYTES, Node};
+use crate::feed::{Batch, Found};
+use crate::node::Node;
 use crate::refusal::Refusal;
 
 type Responses = Sender<Result<pb::WatchResponse, Status>>;
@@ -42,13 +40,6 @@ struct Stream {
     node: Node,
     responses: Responses,
     watchers: Watchers,
-}
-
-/// What a member has of the revisions from one on.
-enum Found {
-    Events(Batch),
-    /// They are given up; with the compacted revision.
-    Compacted(i64),
 }
 
 /// Serves a stream until the client ends it.
@@ -132,28 +123,12 @@ impl Stream {
     /// Brings all watchers to a revision that the store has.
     async fn advance(&mut self, to: i64) -> Result<(), End> {
         while let Some(from) = self.watchers.furthest_behind().filter(|from| *from <= to) {
-            match self.find(from, to).await? {
+            match self.node.events(from, to).await? {
                 Found::Events(batch) => self.deliver(&batch).await?,
                 Found::Compacted(compacted) => self.cancel_before(compacted).await?,
             }
         }
         Ok(())
-    }
-
-    /// The events from a revision on, some of those up to another.
-    async fn find(&self, from: i64, to: i64) -> Result<Found, Status> {
-        if let Some(batch) = self.node.feed().batch_with(from) {
-            return Ok(Found::Events(batch));
-        }
-        let read = self.node.read(move |view| {
-            let compacted = view.compacted()?;
-            if from < compacted {
-                return Ok(Found::Compacted(compacted));
-            }
-            let (events, to) = view.events(from, to, EVENT_BYTES)?;
-            Ok(Found::Events(Batch { from, to, events: Arc::from(events) }))
-        });
-        read.await
     }
 
     /// Gives watchers what they want of a batch, those that are not before it.

@@ -9,6 +9,8 @@ use tantalum_server::api::etcdserverpb::kv_client::KvClient;
 use tantalum_server::api::etcdserverpb::lease_client::LeaseClient;
 use tantalum_server::api::etcdserverpb::maintenance_client::MaintenanceClient;
 use tantalum_server::api::etcdserverpb::watch_client::WatchClient;
+use tantalum_server::api::v3electionpb::election_client::ElectionClient;
+use tantalum_server::api::v3lockpb::lock_client::LockClient;
 use tantalum_server::{Node, NodeOptions, serve};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -65,6 +67,8 @@ pub struct Client {
     pub lease: LeaseClient<Channel>,
     pub maintenance: MaintenanceClient<Channel>,
     pub cluster: ClusterClient<Channel>,
+    pub lock: LockClient<Channel>,
+    pub election: ElectionClient<Channel>,
     pub channel: Channel,
 }
 
@@ -87,6 +91,8 @@ impl Client {
             lease: LeaseClient::new(channel.clone()),
             maintenance: MaintenanceClient::new(channel.clone()),
             cluster: ClusterClient::new(channel.clone()),
+            lock: LockClient::new(channel.clone()),
+            election: ElectionClient::new(channel.clone()),
             channel,
         })
     }

@@ -5,4 +5,5 @@ mod common;
 mod crash;
 mod differential;
 mod etcdctl;
+mod turns;
 mod watching;

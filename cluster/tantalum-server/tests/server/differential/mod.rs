@@ -10,6 +10,7 @@ use fastrand::Rng;
 use tantalum_server::api::etcdserverpb as pb;
 use tantalum_server::api::etcdserverpb::response_op::Response as Answer;
 use tantalum_server::api::mvccpb::{Event, KeyValue};
+use tantalum_server::api::{v3electionpb as election, v3lockpb as lock};
 use tonic::{Code, Response, Status};
 
 use self::etcd::Etcd;
@@ -179,6 +180,50 @@ async fn seen(watching: &mut Watching) -> Seen {
     seen
 }
 
+/// Takes turns in all ways that need no other caller. Returns what was told.
+async fn take_turns(client: &mut Client) -> Vec<Told> {
+    let mut all = Vec::new();
+    for id in [0x2a, 0x2b] {
+        client.lease.lease_grant(pb::LeaseGrantRequest { id, ttl: 600 }).await.expect("it is new");
+    }
+    for (name, lease) in [("door", 0x2a), ("door", 0x2a), ("gate", 0x2a), ("", 0x2b), ("door", 77)] {
+        let answer = client.lock.lock(lock::LockRequest { name: name.into(), lease }).await;
+        all.push(told(answer, |answer| &mut answer.header));
+    }
+    for key in ["door/2a", "door/2a", ""] {
+        let answer = client.lock.unlock(lock::UnlockRequest { key: key.into() }).await;
+        all.push(told(answer, |answer| &mut answer.header));
+    }
+    let mut leader = None;
+    for (name, lease, value) in [("chair", 0x2a, "a"), ("chair", 0x2a, "a"), ("chair", 0x2a, "b"), ("chair", 77, "")] {
+        let request = election::CampaignRequest { name: name.into(), lease, value: value.into() };
+        let answer = client.election.campaign(request).await;
+        if let Ok(answer) = &answer {
+            leader.clone_from(&answer.get_ref().leader);
+        }
+        all.push(told(answer, |answer| &mut answer.header));
+    }
+    let other = leader.clone().map(|leader| election::LeaderKey { rev: 1, ..leader });
+    let named = |name: &str| election::LeaderRequest { name: name.into() };
+    let mut observed = client.election.observe(named("chair")).await.expect("it observes").into_inner();
+    all.push(told(client.election.leader(named("chair")).await, |answer| &mut answer.header));
+    for leader in [leader.clone(), other.clone(), None] {
+        let answer = client.election.proclaim(election::ProclaimRequest { leader, value: b"c".into() }).await;
+        all.push(told(answer, |answer| &mut answer.header));
+    }
+    for leader in [other, leader.clone(), leader, None] {
+        let answer = client.election.resign(election::ResignRequest { leader }).await;
+        all.push(told(answer, |answer| &mut answer.header));
+    }
+    all.push(told(client.election.leader(named("chair")).await, |answer| &mut answer.header));
+    let values = [observed.message().await, observed.message().await].map(|seen| {
+        let seen = seen.expect("the stream is whole").expect("it goes on");
+        seen.kv.expect("there is a leader").value
+    });
+    assert_eq!(values, [b"b", b"c"]);
+    all
+}
+
 async fn has_no_key(client: &mut Client, revision: i64) -> bool {
     let all = pb::RangeRequest { key: vec![0], range_end: vec![0], revision, count_only: true, ..Default::default() };
     client.kv.range(all).await.is_ok_and(|found| found.get_ref().count == 0)
@@ -229,4 +274,20 @@ async fn etcd_gives_the_same_answers() {
         drop((clients, early));
         server.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn etcd_gives_the_same_turns() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(etcd) = Etcd::start(directory.path()).await else {
+        eprintln!("skipped: there is no etcd");
+        return;
+    };
+    let server = Server::start(&directory.path().join("member"), options()).await;
+    let (of_etcd, ours) = (take_turns(&mut etcd.client().await).await, take_turns(&mut server.client().await).await);
+    for (number, pair) in of_etcd.iter().zip(&ours).enumerate() {
+        assert_eq!(pair.0, pair.1, "etcd first: call {number}");
+    }
+    assert_eq!(of_etcd.len(), ours.len());
+    server.stop().await;
 }
