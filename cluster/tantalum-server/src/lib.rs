@@ -48,22 +48,27 @@ pub mod api {
     }
 }
 
+mod auto_compaction;
 mod command;
 mod directory;
 mod feed;
 mod lease;
 mod log_space;
+mod monitoring;
 mod mvcc;
 mod network;
 mod node;
 mod options;
+mod quota;
 mod refusal;
 mod server;
 mod service;
 mod watch;
 
+pub use auto_compaction::AutoCompaction;
 pub use command::{Answer, Bytes, Command, Config, Encoded};
 pub use directory::Identity;
+pub use monitoring::serve_monitoring;
 pub use node::Node;
 pub use options::NodeOptions;
 pub use refusal::Refusal;

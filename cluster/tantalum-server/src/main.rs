@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
-use tantalum_server::{Node, NodeOptions, serve};
+use clap::{Parser, ValueEnum};
+use tantalum_server::{AutoCompaction, Node, NodeOptions, serve, serve_monitoring};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 /// Serves a key-value store with etcd's v3 API, on one node.
 #[derive(Parser)]
@@ -30,6 +31,19 @@ struct Arguments {
     /// Operations of a transaction, at most.
     #[arg(long, default_value_t = NodeOptions::default().max_txn_operations)]
     max_txn_ops: usize,
+    /// Address and port to serve metrics and health at, over HTTP: /metrics, /health, /livez, /readyz [default: not served].
+    #[arg(long)]
+    listen_metrics: Option<String>,
+    /// Bytes that the store's file may have; then nothing is taken that needs space. 0 is the default, less than 0 no quota.
+    #[arg(long, default_value_t = 2 << 30, allow_negative_numbers = true)]
+    quota_backend_bytes: i64,
+    /// What --auto-compaction-retention counts.
+    #[arg(long, value_enum, default_value_t = CompactionMode::Periodic)]
+    auto_compaction_mode: CompactionMode,
+    /// How much of the history is kept when it is given up by itself: a time, as 30m or 8 (hours), or a number of revisions. 0 keeps
+    /// all.
+    #[arg(long, default_value = "0")]
+    auto_compaction_retention: String,
     /// Seconds after which a watcher that asked for it hears how far it is, while nothing else comes.
     #[arg(long, default_value_t = NodeOptions::default().watch_progress_interval.as_secs())]
     watch_progress_notify_interval_s: u64,
@@ -47,6 +61,35 @@ struct Arguments {
     buffer_pool_bytes: u64,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum CompactionMode {
+    Periodic,
+    Revision,
+}
+
+/// When compaction comes by itself.
+fn auto_compaction(mode: CompactionMode, retention: &str) -> Result<AutoCompaction, String> {
+    match mode {
+        CompactionMode::Periodic => {
+            let hours = retention.parse().ok().and_then(|hours: u64| hours.checked_mul(3600)).map(Duration::from_secs);
+            let kept = hours.map_or_else(|| humantime::parse_duration(retention), Ok).map_err(|error| {
+                format!("--auto-compaction-retention {retention}: {error}; write a time as 30m or 1h30m, or hours as 8")
+            })?;
+            Ok(AutoCompaction::Periodic(kept))
+        }
+        CompactionMode::Revision => match retention.parse() {
+            Ok(kept) if kept >= 0 => Ok(AutoCompaction::Revisions(kept)),
+            _ => Err(format!("--auto-compaction-retention {retention}: write how many revisions to keep, as 1000")),
+        },
+    }
+}
+
+/// Listens at an address that an argument names.
+async fn listen(address: &str, argument: &str) -> Result<TcpListener, String> {
+    let listening = TcpListener::bind(address).await;
+    listening.map_err(|error| format!("cannot listen at {address}: {error}; name another address with {argument}"))
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Arguments::parse()).await {
@@ -59,9 +102,12 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    let listener = TcpListener::bind(&arguments.listen).await.map_err(|error| {
-        format!("cannot listen at {}: {error}; name another address with --listen", arguments.listen)
-    })?;
+    let auto_compaction = auto_compaction(arguments.auto_compaction_mode, &arguments.auto_compaction_retention)?;
+    let listener = listen(&arguments.listen, "--listen").await?;
+    let monitoring = match &arguments.listen_metrics {
+        Some(address) => Some(listen(address, "--listen-metrics").await?),
+        None => None,
+    };
     let address = listener.local_addr()?;
     let mut client_urls = arguments.advertise_client_url;
     if client_urls.is_empty() {
@@ -75,19 +121,33 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
         buffer_pool_bytes: arguments.buffer_pool_bytes,
         max_request_bytes: arguments.max_request_bytes,
         max_txn_operations: arguments.max_txn_ops,
+        quota_bytes: match arguments.quota_backend_bytes {
+            0 => NodeOptions::default().quota_bytes,
+            bytes => u64::try_from(bytes).ok(),
+        },
+        auto_compaction,
         watch_progress_interval: Duration::from_secs(arguments.watch_progress_notify_interval_s),
         heartbeat_ms: arguments.heartbeat_interval_ms,
     };
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let node = Node::open(arguments.directory, options).await?;
     println!("serving clients at {address}");
+    let (stopping, stopped) = watch::channel(());
+    if let Some(listener) = monitoring {
+        println!("serving metrics at {}", listener.local_addr()?);
+        let mut stopped = stopped.clone();
+        // It fails only with its listener, which clients do not need.
+        tokio::spawn(serve_monitoring(node.clone(), listener, async move { drop(stopped.changed().await) }));
+    }
     let stop = async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
+        drop(stopping);
     };
     serve(node.clone(), listener, stop).await?;
+    drop(stopped);
     node.close().await?;
     Ok(())
 }

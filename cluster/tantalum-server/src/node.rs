@@ -17,8 +17,9 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tonic::Status;
 
-use crate::api::etcdserverpb::ResponseHeader;
-use crate::command::{Answer, Command, Config, Raft};
+use crate::api::etcdserverpb::alarm_request::AlarmAction;
+use crate::api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader};
+use crate::command::{Answer, Command, Config, Encoded, Raft};
 use crate::directory::{Identity, Storage};
 use crate::feed::{Batch, Feed, Found};
 use crate::lease::Lessor;
@@ -26,6 +27,7 @@ use crate::log_space::LogSpace;
 use crate::mvcc::{self, Keyspace, TABLES, View};
 use crate::network::NoPeers;
 use crate::options::NodeOptions;
+use crate::quota::Quota;
 use crate::refusal::{Failed, Refusal};
 
 /// The raft group that the store is.
@@ -61,6 +63,7 @@ struct Inner {
     parts: tokio::sync::Mutex<()>,
     /// Compaction has something to delete.
     compacted: Arc<Notify>,
+    quota: Quota,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
@@ -104,6 +107,7 @@ impl Node {
         let store = LogStore::new(group.clone());
         let raft =
             Raft::new(identity.member_id, config, NoPeers, store, state.clone()).await.map_err(io::Error::other)?;
+        let quota = Quota::new(options.quota_bytes);
         let inner = Inner {
             identity,
             options,
@@ -115,6 +119,7 @@ impl Node {
             state,
             parts: tokio::sync::Mutex::default(),
             compacted: Arc::default(),
+            quota,
             tasks: Mutex::default(),
         };
         Node::start(inner).await
@@ -169,9 +174,32 @@ impl Node {
                 }
             }
         };
+        let (of, to) = (Arc::downgrade(&self.inner), Arc::downgrade(&self.inner));
+        let revision = move || {
+            let node = of.upgrade().map(|inner| Node { inner });
+            async move { node?.read(|view| Ok(view.revision()?)).await.ok() }
+        };
+        let compact = move |revision| {
+            let node = to.upgrade().map(|inner| Node { inner });
+            async move {
+                if let Some(node) = node {
+                    // The next one makes up for a failure; a refusal says that it is compacted already.
+                    let _ = node.propose(Command::Compact { revision }).await;
+                    node.sweep_later();
+                }
+            }
+        };
+        let leader = raft.clone();
+        let auto_compact = self.inner.options.auto_compaction.run(move || leader.is_leader(), revision, compact);
         let purge = Arc::clone(space).keep_purged(raft.clone());
         let feed = feed_events(raft.clone(), self.inner.state.clone(), Arc::clone(&self.inner.feed));
-        let tasks = [tokio::spawn(expire), tokio::spawn(sweep), tokio::spawn(purge), tokio::spawn(feed)];
+        let tasks = [
+            tokio::spawn(expire),
+            tokio::spawn(sweep),
+            tokio::spawn(auto_compact),
+            tokio::spawn(purge),
+            tokio::spawn(feed),
+        ];
         let mut running = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         running.extend(tasks.map(|task| task.abort_handle()));
     }
@@ -222,6 +250,9 @@ impl Node {
         if mvcc::request_bytes(&command) > self.inner.options.max_request_bytes {
             return Err(Refusal::RequestTooLarge.into());
         }
+        if mvcc::takes_space(&command) {
+            self.check_quota(mvcc::request_bytes(&command) as u64).await?;
+        }
         let encoded = postcard::to_stdvec(&command).map_err(|error| Status::internal(error.to_string()))?;
         let space = self.inner.space.max_command_bytes();
         let answer = if encoded.len() <= space {
@@ -241,6 +272,18 @@ impl Node {
             Answer::Refused(refusal) => Err(refusal.into()),
             answer => Ok(answer),
         }
+    }
+
+    /// Sets the alarm for space if the store's file may not have so many bytes more.
+    async fn check_quota(&self, more: u64) -> Result<(), Status> {
+        let has_room = self.inner.quota.has_room(self.db(), more).await;
+        if has_room.map_err(|error| Status::internal(error.to_string()))? {
+            return Ok(());
+        }
+        let member_id = self.inner.identity.member_id;
+        let alarm = AlarmRequest { action: AlarmAction::Activate as i32, member_id, alarm: AlarmType::Nospace as i32 };
+        self.append(Command::Alarm(Encoded(alarm)), 0).await?;
+        Err(Refusal::NoSpace.into())
     }
 
     async fn append(&self, command: Command, bytes: usize) -> Result<Answer, Status> {
@@ -298,6 +341,18 @@ impl Node {
             is_finished = matches!(answer, Answer::Swept { is_finished: true });
         }
         Ok(())
+    }
+
+    /// Moves what lies behind free space to the front, and cuts the store's file off.
+    pub(crate) async fn defragment(&self) -> Result<(), Status> {
+        let db = self.db().clone();
+        let done = blocking(move || db.compact(&mut |_| {})).await;
+        self.inner.quota.forget();
+        match done {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(Status::from(Failed::from(error))),
+            Err(error) => Err(Status::internal(error.to_string())),
+        }
     }
 
     /// Has what compaction gave up deleted in the background.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::auto_compaction::AutoCompaction;
+
 /// Options of [`Node::open`](crate::Node::open).
 ///
 /// ```
@@ -25,6 +27,11 @@ pub struct NodeOptions {
     pub max_request_bytes: usize,
     /// Operations of a transaction, at most, on each of its sides. Default 128, as etcd's `--max-txn-ops`.
     pub max_txn_operations: usize,
+    /// Bytes that the store's file may have; beyond, the alarm for space is set. `None` is no quota. Default 2 GiB, as etcd's
+    /// `--quota-backend-bytes`.
+    pub quota_bytes: Option<u64>,
+    /// When the history is given up without being asked to. Default never, as etcd's `--auto-compaction-retention`.
+    pub auto_compaction: AutoCompaction,
     /// How often watchers that asked for it hear how far they are, while nothing else comes. Default 10 minutes, as etcd's
     /// `--watch-progress-notify-interval`.
     pub watch_progress_interval: Duration,
@@ -43,6 +50,8 @@ impl Default for NodeOptions {
             buffer_pool_bytes: 256 << 20,
             max_request_bytes: 3 << 19,
             max_txn_operations: 128,
+            quota_bytes: Some(2 << 30),
+            auto_compaction: AutoCompaction::Off,
             watch_progress_interval: Duration::from_secs(600),
             heartbeat_ms: 100,
         }

@@ -141,13 +141,18 @@ impl Application<Config> for Keyspace {
     }
 }
 
-/// What alarms forbid.
-fn check_alarms(view: View<'_>, command: &Command) -> Result<(), Failed> {
-    let takes_space = match command {
+/// Whether a command adds to the store what it is to keep.
+pub fn takes_space(command: &Command) -> bool {
+    match command {
         Command::Put(_) | Command::LeaseGrant { .. } => true,
         Command::Txn(Encoded(request)) => txn::puts(request),
         _ => false,
-    };
+    }
+}
+
+/// What alarms forbid.
+fn check_alarms(view: View<'_>, command: &Command) -> Result<(), Failed> {
+    let takes_space = takes_space(command);
     let is_of_a_client = !matches!(command, Command::Alarm(_) | Command::Sweep { .. } | Command::Part { .. });
     for alarm in view.alarms()? {
         match alarm.alarm() {

@@ -61,8 +61,7 @@ impl maintenance_server::Maintenance for Maintenance {
         &self,
         _request: Request<pb::DefragmentRequest>,
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
-        let db = self.node.db().clone();
-        blocking(move || db.compact(&mut |_| {})).await.map_err(internal)?.map_err(internal)?;
+        self.node.defragment().await?;
         Ok(Response::new(pb::DefragmentResponse { header: self.node.header(0) }))
     }
 

@@ -5,5 +5,6 @@ mod common;
 mod crash;
 mod differential;
 mod etcdctl;
+mod operation;
 mod turns;
 mod watching;

@@ -69,7 +69,7 @@ impl Model {
     /// Runs an operation. Returns what it returns.
     pub fn run(&mut self, operation: &Operation) -> Result<Outcome, Refusal> {
         let before = self.state().clone();
-        self.check(operation, &before)?;
+        self.check(operation, &before, false)?;
         let (mut state, mut changes) = (before.clone(), Vec::new());
         let outcome = self.execute(operation, &before, &mut state, &mut changes);
         self.commit(state, changes);
@@ -84,20 +84,21 @@ impl Model {
         }
     }
 
-    /// All refusals look at the state before.
-    fn check(&self, operation: &Operation, before: &State) -> Result<(), Refusal> {
+    /// All refusals look at the state before. Of a put, the lease is looked at first; within a transaction, the key.
+    fn check(&self, operation: &Operation, before: &State, is_within: bool) -> Result<(), Refusal> {
         match operation {
             Operation::Put { key, lease, ignore_value, ignore_lease, .. } => {
-                if *lease != 0 && !self.leases.contains(lease) {
-                    return Err(Refusal::LeaseNotFound);
+                let lacks_lease = *lease != 0 && !self.leases.contains(lease);
+                let lacks_key = (*ignore_value || *ignore_lease) && !before.contains_key(key);
+                match (lacks_lease, lacks_key) {
+                    (true, true) if is_within => Err(Refusal::KeyNotFound),
+                    (true, _) => Err(Refusal::LeaseNotFound),
+                    (false, true) => Err(Refusal::KeyNotFound),
+                    (false, false) => Ok(()),
                 }
-                if (*ignore_value || *ignore_lease) && !before.contains_key(key) {
-                    return Err(Refusal::KeyNotFound);
-                }
-                Ok(())
             }
             Operation::Txn { .. } => {
-                self.side(operation, before).1.iter().try_for_each(|inner| self.check(inner, before))
+                self.side(operation, before).1.iter().try_for_each(|inner| self.check(inner, before, true))
             }
             Operation::Delete(_) | Operation::Read(_) => Ok(()),
         }
