@@ -109,17 +109,26 @@ fn read_member(path: &Path) -> io::Result<Option<MemberFile>> {
     }
 }
 
+/// Refuses a directory that has something.
+pub(crate) fn must_be_empty(path: &Path) -> io::Result<()> {
+    let found = match fs::read_dir(path) {
+        Ok(mut entries) => entries.next(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(at(path, "cannot list", error)),
+    };
+    let Some(found) = found else { return Ok(()) };
+    let found = found.map_err(|error| at(path, "cannot list", error))?.file_name();
+    let what = match member_path(path).exists() {
+        true => "has a member already".to_owned(),
+        false => format!("is not a member's directory, it has {} and no member.toml", found.display()),
+    };
+    let what = format!("{}: {what}; name another directory, or an empty one", path.display());
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+}
+
 /// Begins a new member, in a directory that must be empty.
 fn begin(path: &Path) -> io::Result<MemberFile> {
-    if let Some(found) = fs::read_dir(path).map_err(|error| at(path, "cannot list", error))?.next() {
-        let found = found.map_err(|error| at(path, "cannot list", error))?.file_name();
-        let what = format!(
-            "{}: is not a member's directory, it has {} and no member.toml; name another directory, or an empty one",
-            path.display(),
-            found.display()
-        );
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    }
+    must_be_empty(path)?;
     // TOML has numbers up to 63 bits; etcd has no member 0.
     let draw = || fastrand::u64(1..=i64::MAX as u64);
     let member = MemberFile { is_complete: false, member_id: draw(), cluster_id: draw() };
@@ -141,12 +150,18 @@ fn write_member(path: &Path, member: &MemberFile) -> io::Result<()> {
 }
 
 /// Removes what an earlier attempt left.
-fn remove(path: &Path) -> io::Result<()> {
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path, "cannot remove", error)),
         _ => Ok(()),
     }
+}
+
+/// Gives a directory that is complete its name, durably.
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::rename(from, to).and_then(|()| fs::File::open(parent)?.sync_all()).map_err(|error| at(to, "cannot make", error))
 }
 
 fn at(path: &Path, what: &str, error: io::Error) -> io::Error {

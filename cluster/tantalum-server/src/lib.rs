@@ -63,6 +63,7 @@ mod quota;
 mod refusal;
 mod server;
 mod service;
+mod snapshot;
 mod watch;
 
 pub use auto_compaction::AutoCompaction;
@@ -73,3 +74,4 @@ pub use node::Node;
 pub use options::NodeOptions;
 pub use refusal::Refusal;
 pub use server::serve;
+pub use snapshot::restore;

@@ -4,16 +4,35 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
-use tantalum_server::{AutoCompaction, Node, NodeOptions, serve, serve_monitoring};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tantalum_server::{AutoCompaction, Node, NodeOptions, restore, serve, serve_monitoring};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// Serves a key-value store with etcd's v3 API, on one node.
+/// A key-value store with etcd's v3 API, on one node.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serves the store that a directory has.
+    Serve(Serve),
+    /// Makes a directory with the store that a snapshot has (`etcdctl snapshot save`), for the only member of a new cluster.
+    Restore {
+        /// The snapshot's file.
+        snapshot: PathBuf,
+        /// The member's directory; made, or empty.
+        directory: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct Serve {
     /// The member's directory; made if it is not there.
     directory: PathBuf,
     /// Address and port to serve clients at; port 0 takes a free one.
@@ -92,7 +111,11 @@ async fn listen(address: &str, argument: &str) -> Result<TcpListener, String> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Arguments::parse()).await {
+    let done = match Arguments::parse().command {
+        Command::Serve(arguments) => serve_until_told(arguments).await,
+        Command::Restore { snapshot, directory } => restore_into(snapshot, directory).await,
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tantalum-server: {error}");
@@ -101,7 +124,15 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
+async fn restore_into(snapshot: PathBuf, directory: PathBuf) -> Result<(), Box<dyn std::error::Error>> {
+    let identity = restore(&snapshot, &directory, &NodeOptions::default()).await?;
+    let (member, cluster) = (identity.member_id, identity.cluster_id);
+    println!("restored {} into {}: member {member:x} of cluster {cluster:x}", snapshot.display(), directory.display());
+    Ok(())
+}
+
+/// Serves until the program is interrupted or terminated.
+async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Error>> {
     let auto_compaction = auto_compaction(arguments.auto_compaction_mode, &arguments.auto_compaction_retention)?;
     let listener = listen(&arguments.listen, "--listen").await?;
     let monitoring = match &arguments.listen_metrics {

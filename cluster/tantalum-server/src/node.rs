@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use openraft::error::{ClientWriteError, InitializeError, RaftError};
+use openraft::storage::RaftStateMachine;
 use openraft::type_config::async_runtime::WatchReceiver;
 use openraft::{BasicNode, ReadPolicy, SnapshotPolicy};
 use tantalum::Db;
-use tantalum_raft::RaftLog;
 use tantalum_raft::openraft_storage::{LogStore, StateMachine};
+use tantalum_raft::{RaftLog, StateSnapshot};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -31,7 +32,7 @@ use crate::quota::Quota;
 use crate::refusal::{Failed, Refusal};
 
 /// The raft group that the store is.
-const GROUP: u64 = 1;
+pub(crate) const GROUP: u64 = 1;
 /// Revisions that one entry has compaction look at.
 const SWEPT_AT_A_TIME: u32 = 500;
 /// Bytes of events that are read at a time.
@@ -239,6 +240,13 @@ impl Node {
 
     pub(crate) fn raft(&self) -> &Raft {
         &self.inner.raft
+    }
+
+    /// The store as it is now, to be sent elsewhere.
+    pub(crate) async fn snapshot(&self) -> Result<StateSnapshot, Status> {
+        let mut state = self.inner.state.clone();
+        let snapshot = state.get_current_snapshot().await.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(snapshot.ok_or(Refusal::NoLeader)?.snapshot)
     }
 
     pub(crate) fn db(&self) -> &Db {

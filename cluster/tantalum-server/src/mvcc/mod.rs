@@ -23,7 +23,7 @@ use tantalum_raft::openraft_storage::Application;
 
 pub use hash::{KeysHash, hash_all, hash_keys};
 pub use range::range;
-pub use rows::{Event, Keys, KeysEnd, REVISION_BYTES, Revision, TABLES, escape};
+pub use rows::{Event, Keys, KeysEnd, PARTS, REVISION_BYTES, Revision, TABLES, escape};
 pub use txn::{is_read_only, is_serializable, read};
 pub use view::{Fetch, View};
 
@@ -31,7 +31,7 @@ use crate::api::etcdserverpb as pb;
 use crate::command::{Answer, Command, Config, Encoded};
 use crate::lease::Lessor;
 use crate::refusal::{Failed, Refusal};
-use rows::{PARTS, damaged};
+use rows::damaged;
 use writer::Writer;
 
 /// The store, as openraft's application.

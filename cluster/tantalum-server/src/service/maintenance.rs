@@ -1,6 +1,10 @@
-//! Maintenance: status, hashes, alarms, and giving back space.
+//! Maintenance: status, hashes, alarms, snapshots, and giving back space.
+
+use std::io::{self, BufWriter, Write};
 
 use openraft::type_config::async_runtime::WatchReceiver;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::kv::unexpected;
@@ -9,9 +13,13 @@ use crate::api::etcdserverpb::maintenance_server;
 use crate::command::{Answer, Command, Encoded};
 use crate::mvcc;
 use crate::node::{Node, blocking};
+use crate::snapshot;
 
 /// The version of etcd whose API this is: clients choose by it what they ask for.
 const ETCD_VERSION: &str = "3.6.0";
+
+/// Bytes of a snapshot in a message.
+const BLOB_BYTES: usize = 64 << 10;
 
 /// The service, of a node.
 pub struct Maintenance {
@@ -24,8 +32,48 @@ impl Maintenance {
     }
 }
 
+/// Sends what is written as the blobs of a snapshot.
+struct Blobs {
+    header: Option<pb::ResponseHeader>,
+    responses: mpsc::Sender<Result<pb::SnapshotResponse, Status>>,
+}
+
+impl Write for Blobs {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let response = pb::SnapshotResponse {
+            header: self.header,
+            blob: bytes.to_vec(),
+            version: ETCD_VERSION.to_owned(),
+            // Not known before the end.
+            remaining_bytes: 0,
+        };
+        self.responses.blocking_send(Ok(response)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[tonic::async_trait]
 impl maintenance_server::Maintenance for Maintenance {
+    type SnapshotStream = ReceiverStream<Result<pb::SnapshotResponse, Status>>;
+
+    async fn snapshot(&self, _request: Request<pb::SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
+        let snapshot = self.node.snapshot().await?;
+        let revision = self.node.read(|view| Ok(view.revision()?)).await?;
+        let (responses, stream) = mpsc::channel(2);
+        let blobs = Blobs { header: self.node.header(revision), responses: responses.clone() };
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = snapshot::write(&snapshot, BufWriter::with_capacity(BLOB_BYTES, blobs)) {
+                // A client that is gone need not know.
+                let _ = responses.blocking_send(Err(internal(error)));
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
     async fn alarm(&self, request: Request<pb::AlarmRequest>) -> Result<Response<pb::AlarmResponse>, Status> {
         match self.node.propose(Command::Alarm(Encoded(request.into_inner()))).await? {
             Answer::Alarm(Encoded(mut response)) => {

@@ -16,8 +16,14 @@ fn run(directory: &Path) -> (Child, String) {
         "--buffer-pool-bytes=16777216",
         "--heartbeat-interval-ms=50",
     ];
-    let mut child =
-        command.arg(directory).arg("--listen=127.0.0.1:0").args(sizes).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut child = command
+        .arg("serve")
+        .arg(directory)
+        .arg("--listen=127.0.0.1:0")
+        .args(sizes)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it says where");
     let address = line.trim().strip_prefix("serving clients at ").expect("it serves").to_owned();

@@ -15,6 +15,9 @@ async fn etcdctl_finds_an_etcd() {
     let directory = tempfile::tempdir().expect("a directory");
     let server = Server::start(directory.path(), options()).await;
     let address = server.address.clone();
+    let saved = directory.path().join("saved").display().to_string();
+    let restored = directory.path().join("restored");
+    let (file, place) = (saved.clone(), restored.clone());
     let session = move || {
         let run = |arguments: &[&str], input: &str| {
             let mut child = Command::new("etcdctl")
@@ -68,8 +71,13 @@ async fn etcdctl_finds_an_etcd() {
         assert!(run(&["endpoint", "hashkv"], "").contains(','));
         assert!(run(&["defrag"], "").contains("Finished defragmenting"));
         assert_eq!(run(&["alarm", "list"], ""), "");
+        assert!(run(&["snapshot", "save", &saved], "").contains("Snapshot saved at"));
         assert!(run(&["user", "list"], "").contains("etcdserver: not capable"));
     };
     tokio::task::spawn_blocking(session).await.expect("it goes as it should");
+    server.stop().await;
+    tantalum_server::restore(file, &place, &options()).await.expect("it is a snapshot");
+    let server = Server::start(&restored, options()).await;
+    assert_eq!(server.client().await.get("done").await, Some(b"yes".to_vec()));
     server.stop().await;
 }

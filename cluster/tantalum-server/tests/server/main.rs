@@ -6,5 +6,6 @@ mod crash;
 mod differential;
 mod etcdctl;
 mod operation;
+mod snapshots;
 mod turns;
 mod watching;

@@ -120,7 +120,7 @@ fn arguments_that_say_nothing_are_refused_before_anything_is_made() {
         (&["--listen=127.0.0.1:http"], "name another address with --listen"),
     ] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tantalum-server"));
-        let output = command.arg(&path).args(arguments).output().expect("it runs");
+        let output = command.arg("serve").arg(&path).args(arguments).output().expect("it runs");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && text.contains(expected), "{arguments:?}: {text}");
         assert!(!path.exists(), "{arguments:?}");
