@@ -94,6 +94,7 @@ fn directories_that_are_not_a_members_are_refused() {
     std::fs::write(directory.path().join("something"), "").expect("it is written");
     let refused = || {
         let output = Command::new(env!("CARGO_BIN_EXE_tantalum-server"))
+            .arg("serve")
             .arg(directory.path())
             .arg("--listen=127.0.0.1:0")
             .output()
