@@ -4,6 +4,7 @@
 
 mod compaction;
 mod hash;
+pub mod import;
 mod leases;
 mod range;
 mod rows;

@@ -21,6 +21,11 @@ pub fn range(request: &pb::RangeRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Whether the store has room for a key: within its history, a revision follows it.
+pub fn is_short_enough(key: &[u8]) -> bool {
+    key.len() <= MAX_KEY_BYTES && escape(key).len() + REVISION_BYTES <= MAX_KEY_BYTES
+}
+
 /// A put.
 pub fn put(request: &pb::PutRequest) -> Result<(), Refusal> {
     is_given(&request.key)?;
@@ -31,7 +36,7 @@ pub fn put(request: &pb::PutRequest) -> Result<(), Refusal> {
         return Err(Refusal::LeaseProvided);
     }
     // Zero bytes are escaped.
-    if request.key.len() > MAX_KEY_BYTES || escape(&request.key).len() + REVISION_BYTES > MAX_KEY_BYTES {
+    if !is_short_enough(&request.key) {
         return Err(Refusal::RequestTooLarge);
     }
     Ok(())

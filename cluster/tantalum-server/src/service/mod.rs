@@ -9,6 +9,7 @@ mod lock;
 mod maintenance;
 mod turns;
 
+pub use check::is_short_enough;
 #[cfg(test)]
 pub use check::txn as check_txn;
 pub use cluster::Cluster;

@@ -9,7 +9,7 @@ use tantalum_server::restore;
 use crate::common::{Client, Server, options};
 
 /// Saves a snapshot.
-async fn save(client: &mut Client, file: &Path) {
+pub async fn save(client: &mut Client, file: &Path) {
     let mut blobs = client.maintenance.snapshot(pb::SnapshotRequest {}).await.expect("it sends").into_inner();
     let mut bytes = Vec::new();
     while let Some(next) = blobs.message().await.expect("the stream is whole") {
@@ -116,4 +116,37 @@ async fn what_is_no_whole_snapshot_makes_no_member() {
     let again = run(&third);
     assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("has a member already"));
     assert!(!directory.path().join("third.unfinished").exists());
+}
+
+/// Of etcd 3.4, after 60 puts of ten keys, some with lease 7, a deletion, and compaction at revision 30.
+const OF_ETCD: &[u8] = include_bytes!("etcd-3.4.snapshot");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_begins_with_a_snapshot_of_etcds() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (file, place) = (directory.path().join("saved"), directory.path().join("member"));
+    std::fs::write(&file, &OF_ETCD[..OF_ETCD.len() - 1]).expect("it is written");
+    let refused = restore(&file, &place, &options()).await.expect_err("it is cut off");
+    assert!(refused.to_string().contains("was cut off"), "{refused}");
+    let mut changed = OF_ETCD.to_vec();
+    changed[9000] ^= 1;
+    std::fs::write(&file, &changed).expect("it is written");
+    let refused = restore(&file, &place, &options()).await.expect_err("it is changed");
+    assert!(refused.to_string().contains("its checksum is another") && !place.exists(), "{refused}");
+    std::fs::write(&file, OF_ETCD).expect("it is written");
+    restore(&file, &place, &options()).await.expect("it is whole");
+    let server = Server::start(&place, options()).await;
+    let mut client = server.client().await;
+    // What etcd said.
+    assert_eq!(hash(&mut client).await, (213_663_796, 30));
+    assert_eq!((client.get("key 9").await, client.get("key 3").await), (Some(b"value 59".to_vec()), None));
+    let past = |revision| pb::RangeRequest { key: b"key 3".to_vec(), revision, ..Default::default() };
+    let found = client.kv.range(past(40)).await.expect("it is kept").into_inner();
+    assert_eq!((&found.kvs[0].value[..], found.kvs[0].version), (&b"value 33"[..], 4));
+    assert!(client.kv.range(past(29)).await.is_err());
+    let held = pb::LeaseTimeToLiveRequest { id: 7, keys: true };
+    let held = client.lease.lease_time_to_live(held).await.expect("it is there").into_inner();
+    assert_eq!((held.granted_ttl, held.keys), (7200, vec![b"key 5".to_vec()]));
+    assert_eq!(client.put("next", "").await, 63);
+    server.stop().await;
 }
