@@ -1,4 +1,4 @@
-//! A member's directory: who it is, raft's log, and the store's database.
+//! A member's directory: its identity, raft's log, and the store's database.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -22,7 +22,7 @@ use crate::options::NodeOptions;
 pub(crate) const PAGE_BYTES: u32 = 16 << 10;
 const MIN_RAFT_LOG_BYTES: u64 = 4 << 20;
 
-/// Who a member is. Drawn when its directory is made, and never changed.
+/// The numbers of a member. Drawn when its directory is made, and never changed.
 ///
 /// ```
 /// let identity = tantalum_server::Identity { member_id: 1, cluster_id: 2 };

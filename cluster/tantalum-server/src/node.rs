@@ -134,7 +134,7 @@ impl Node {
             Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
             Err(error) => return Err(io::Error::other(error)),
         }
-        // There is nobody to wait for.
+        // There is no other to wait for.
         inner.raft.trigger().elect(false).await.map_err(io::Error::other)?;
         inner.raft.wait(None).current_leader(id, "it is the only member").await.map_err(io::Error::other)?;
         inner.raft.ensure_linearizable(ReadPolicy::ReadIndex).await.map_err(io::Error::other)?;
@@ -156,7 +156,7 @@ impl Node {
             let node = weak.upgrade().map(|inner| Node { inner });
             async move {
                 if let Some(node) = node {
-                    // Refused if somebody has revoked it; a failure is tried again.
+                    // Refused if a client has revoked it; a failure is tried again.
                     let _ = node.propose(Command::LeaseRevoke { id }).await;
                 }
             }
@@ -205,7 +205,7 @@ impl Node {
         running.extend(tasks.map(|task| task.abort_handle()));
     }
 
-    /// Who the member is.
+    /// The member's identity.
     pub fn identity(&self) -> Identity {
         self.inner.identity
     }

@@ -1,4 +1,4 @@
-//! Cluster: who the members are.
+//! Cluster: the members.
 
 use tonic::{Request, Response, Status};
 

@@ -16,7 +16,7 @@ use crate::mvcc::{Event, Fetch, Keys, View};
 use crate::node::Node;
 use crate::refusal::Refusal;
 
-/// Seconds that a lease lives that is made for a caller who brings none, as in etcd.
+/// Seconds that a lease lives that is made for a caller without one, as in etcd.
 const TTL_S: i64 = 60;
 
 /// The turns under a name, at a node.

@@ -102,7 +102,7 @@ fn read(path: &Path) -> io::Result<Saved> {
 
 /// Makes the directory of the only member of a new cluster, with the store that a snapshot has: the same keys, revisions and history.
 /// Leases have their whole time again. The snapshot may be etcd's, also the file `member/snap/db` of a member that was stopped; its users,
-/// roles, members and alarms are left out. Returns who the member is.
+/// roles, members and alarms are left out. Returns the member's identity.
 ///
 /// ```no_run
 /// # async fn restore() -> std::io::Result<()> {

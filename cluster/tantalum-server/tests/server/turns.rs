@@ -1,4 +1,4 @@
-//! Locks and elections: who has a turn, who waits for it, and who is refused.
+//! Locks and elections: callers that have a turn, wait for it, or are refused.
 
 use std::time::Duration;
 
