@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    fs::Timespec,
-    thread::futex::{self, Flags},
+use rustix::thread::{
+    Timespec,
+    futex::{self, Flags},
 };
 
 use super::{condvar::Condvar, mutex::Mutex};

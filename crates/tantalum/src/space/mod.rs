@@ -23,7 +23,7 @@ pub use self::{growth::Grower, shrink::Shrunk, unnamed::UnnamedPages};
 use self::{growth::Growth, scratch::Scratch};
 use crate::{
     buffer::{BufferPool, ChangeGroup, PageWriteGuard, Reservation},
-    error::{self, GroupError, GroupResult, Lack, Result},
+    error::{self, Error, GroupError, GroupResult, Lack, Result},
 };
 
 /// Where the map stands in its extent. The first extent's pages 0 and 1 hold the superblock.
@@ -36,6 +36,10 @@ const SPARE_PAGES: u64 = 16;
 
 /// The owner of map pages.
 const NO_TABLE: TableId = TableId(0);
+/// The owner of the catalog's pages.
+pub(crate) const CATALOG_ID: TableId = TableId(1);
+/// The page that the catalog's tree hangs on: the first page that a fresh space gives out. It is never free again.
+pub(crate) const CATALOG_ROOT: PageId = PageId(3);
 
 /// Gives out pages and takes them back. Clones are handles to the same space.
 #[derive(Clone, Debug)]
@@ -138,7 +142,7 @@ impl Space {
     ///
     /// # Errors
     /// [`Lack::FreePage`] when no map in memory has a free page: drop the group, let [`supply`](Self::supply) find one, and start
-    /// over.
+    /// over. [`Corrupt`](crate::ErrorKind::Corrupt) when the first map was lost.
     pub fn allocate(&self, group: &mut ChangeGroup, owner: TableId) -> GroupResult<PageId> {
         let capacity = self.usable_pages();
         let extents = self.extents();
@@ -151,6 +155,10 @@ impl Space {
             }
             let Some(index) = self.latch_map(group, extent, extent >= start)? else { continue };
             if let Some(page) = self.take_bit(group, index, extent)? {
+                let is_creation = owner == CATALOG_ID && group.ids().all(|id| self.is_map(id));
+                if page == CATALOG_ROOT && !is_creation {
+                    return Err(self.lost_map().into());
+                }
                 tantalum_rt::tracing::trace!(page = page.0, owner = owner.0, "page allocated");
                 self.growth.taken(page.0, capacity);
                 return Ok(page);
@@ -159,6 +167,14 @@ impl Space {
             group.let_go_if_unchanged(index);
         }
         Err(Lack::FreePage { capacity }.into())
+    }
+
+    /// The first map is as before the database was made, since a device lost what it had made durable. Another map that was lost cannot
+    /// be told from one whose pages were never used.
+    fn lost_map(&self) -> Error {
+        let (map, page_bytes) = (self.map_of(0), self.pool.store().page_size() as u64);
+        let what = "the space map says that the catalog's root is free, so the device has lost writes";
+        error::corrupt("the data file", map, map.0 * page_bytes, what)
     }
 
     /// Attempts a change group, and whenever it lacks something gets that and attempts it again. No latch may be held.

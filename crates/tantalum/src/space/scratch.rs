@@ -16,7 +16,7 @@ use tantalum_device::AlignedBuffer;
 use tantalum_log::Lsn;
 use tantalum_store::{Load, Logging, PageBatch, PageId, PageKind, page::header};
 
-use super::{Space, bit_is_set};
+use super::{CATALOG_ROOT, Space, bit_is_set};
 use crate::error::{self, Result};
 
 /// Free pages whose stored LSN is looked at before the store is asked to grow instead.
@@ -255,6 +255,9 @@ impl Space {
             let is_free =
                 bits.clone().all(|bit| !is_used(bit) && !is_lent(bit) && !self.is_reserved(PageId(base + bit)));
             if is_free {
+                if bits.clone().any(|bit| base + bit == CATALOG_ROOT.0) {
+                    return Err(self.lost_map());
+                }
                 for bit in bits {
                     scratch.set(extent, self.extent_pages(), bit, true);
                     candidates.pages.push(PageId(base + bit));

@@ -167,3 +167,27 @@ fn a_row_that_a_lost_write_has_left_is_not_edited_by_redo() {
     }
     assert!(db.checkpoint().unwrap_err().to_string().contains("it edits another cell"));
 }
+
+/// The map of the first pages was never stored, as far as the device knows, which has lost the write. Nothing is written over.
+#[test]
+fn a_lost_space_map_is_reported_before_a_page_is_used_twice() {
+    let disks = Disks::new();
+    let db = disks.open().unwrap();
+    fill(&db);
+    let before = contents(&db).unwrap();
+    db.close().unwrap();
+    disks.0[0].corrupt(2 * 4096, 4096, |bytes| bytes.fill(0));
+    let db = disks.open().unwrap();
+    let lost = |error: tantalum::Error| {
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains("page 2"), "{error}");
+        assert!(error.to_string().contains("the catalog's root is free"), "{error}");
+    };
+    lost(db.table("three").unwrap_err());
+    // A split needs a page.
+    let one = db.table("one").unwrap();
+    let refused = (0..100u32).find_map(|n| db.put(&one, (n << 8).to_be_bytes(), [7; 1000]).err());
+    lost(refused.expect("the leaves are full"));
+    assert_eq!(contents(&db).unwrap().last(), before.last(), "the other table can be read");
+    assert!(!db.check().unwrap().is_sound());
+}

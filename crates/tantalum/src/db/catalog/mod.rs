@@ -32,15 +32,10 @@ use crate::{
     change_feed::section::Section,
     error::{self, Error, ErrorKind, GroupResult, Result},
     limits,
-    space::Space,
+    space::{CATALOG_ID, CATALOG_ROOT, Space},
     table::{Dropping, Table},
     tree::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafValue, LeafWrite, Tree},
 };
-
-/// The page that the catalog's tree hangs on: the first page that a fresh space gives out.
-pub(crate) const CATALOG_ROOT: PageId = PageId(3);
-/// The owner of the catalog's pages.
-pub(crate) const CATALOG_ID: TableId = TableId(1);
 
 /// The tables of an open database.
 pub(crate) struct Catalog {

@@ -1,0 +1,193 @@
+//! How long leases still live. Every member counts, from when it heard of a lease or of its renewal; only the leader's count has
+//! consequences: it proposes to revoke what has expired. A member that becomes leader begins anew, so a lease never ends early, and a
+//! change of leaders or a restart makes it live longer. The monotonic clock counts, so setting a member's clock does nothing.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+/// So many leases are revoked at the same time.
+const REVOKED_AT_A_TIME: usize = 64;
+/// After this, an expired lease that could not be revoked is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+/// As good as never.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// The leases, with the time that each has left.
+#[derive(Default)]
+pub(crate) struct Lessor {
+    counts: Mutex<Counts>,
+    /// The next lease to expire may be another.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Counts {
+    leases: HashMap<i64, Lease>,
+    /// When to look at which lease.
+    order: BTreeSet<(Instant, i64)>,
+}
+
+struct Lease {
+    ttl_s: i64,
+    deadline: Instant,
+    /// Its place in `order`.
+    look_at: Instant,
+}
+
+/// A lease's time to live, in whole seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct TimeToLive {
+    pub granted_s: i64,
+    pub remaining_s: i64,
+}
+
+impl Counts {
+    fn set(&mut self, id: i64, ttl_s: i64, now: Instant) {
+        self.remove(id);
+        let deadline = now + Duration::from_secs(ttl_s.max(0) as u64).min(LONGEST);
+        self.order.insert((deadline, id));
+        self.leases.insert(id, Lease { ttl_s, deadline, look_at: deadline });
+    }
+
+    fn remove(&mut self, id: i64) {
+        if let Some(lease) = self.leases.remove(&id) {
+            self.order.remove(&(lease.look_at, id));
+        }
+    }
+
+    /// Expired leases, which are looked at again later.
+    fn take_expired(&mut self, now: Instant) -> Vec<i64> {
+        let mut expired = Vec::new();
+        while expired.len() < REVOKED_AT_A_TIME {
+            let Some(&(look_at, id)) = self.order.first().filter(|(look_at, _)| *look_at <= now) else { break };
+            self.order.remove(&(look_at, id));
+            if let Some(lease) = self.leases.get_mut(&id) {
+                lease.look_at = now + RETRY;
+                self.order.insert((lease.look_at, id));
+                expired.push(id);
+            }
+        }
+        expired
+    }
+}
+
+impl Lessor {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        // No panic leaves the counts half changed.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A lease was made, or was found when the member started.
+    pub fn granted(&self, id: i64, ttl_s: i64) {
+        self.counts().set(id, ttl_s, Instant::now());
+        self.changed.notify_one();
+    }
+
+    /// A lease is gone.
+    pub fn revoked(&self, id: i64) {
+        self.counts().remove(id);
+    }
+
+    /// Begins a lease's time anew. Returns its seconds; `None` if it is gone or has expired.
+    pub fn renew(&self, id: i64) -> Option<i64> {
+        let now = Instant::now();
+        let mut counts = self.counts();
+        let ttl_s = counts.leases.get(&id).filter(|lease| lease.deadline > now)?.ttl_s;
+        counts.set(id, ttl_s, now);
+        Some(ttl_s)
+    }
+
+    /// What a lease has left.
+    pub fn time_to_live(&self, id: i64) -> Option<TimeToLive> {
+        let now = Instant::now();
+        let counts = self.counts();
+        let lease = counts.leases.get(&id).filter(|lease| lease.deadline > now)?;
+        let remaining_s = (lease.deadline - now).as_secs() as i64;
+        Some(TimeToLive { granted_s: lease.ttl_s, remaining_s: remaining_s.min(lease.ttl_s) })
+    }
+
+    /// The leases that live, those that expire first in front.
+    pub fn ids(&self) -> Vec<i64> {
+        let now = Instant::now();
+        let counts = self.counts();
+        let living =
+            counts.order.iter().filter(|(_, id)| counts.leases.get(id).is_some_and(|lease| lease.deadline > now));
+        living.map(|(_, id)| *id).collect()
+    }
+
+    /// Begins the time of all leases anew.
+    fn renew_all(&self) {
+        let now = Instant::now();
+        let mut counts = self.counts();
+        let all: Vec<_> = counts.leases.iter().map(|(id, lease)| (*id, lease.ttl_s)).collect();
+        all.into_iter().for_each(|(id, ttl_s)| counts.set(id, ttl_s, now));
+    }
+
+    /// Has expired leases revoked, while this member leads, for ever.
+    pub async fn expire<F: Future<Output = ()>>(
+        self: Arc<Self>,
+        is_leader: impl Fn() -> bool,
+        revoke: impl Fn(i64) -> F,
+    ) {
+        let mut led = false;
+        loop {
+            let leads = is_leader();
+            if leads && !led {
+                self.renew_all();
+            }
+            led = leads;
+            let expired = if leads { self.counts().take_expired(Instant::now()) } else { Vec::new() };
+            if !expired.is_empty() {
+                join_all(expired.into_iter().map(&revoke)).await;
+                continue;
+            }
+            let first = self.counts().order.first().map(|(look_at, _)| *look_at);
+            // Also to see whether it leads.
+            let wake_up = Instant::now() + RETRY;
+            let wake_up = first.filter(|_| leads).map_or(wake_up, |first| first.min(wake_up));
+            // Either way, it looks again.
+            let _ = timeout_at(wake_up, self.changed.notified()).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_expire_in_turn_and_live_on_when_they_are_renewed() {
+        let lessor = Arc::new(Lessor::default());
+        let revoked = Arc::new(Mutex::new(Vec::new()));
+        let begin = Instant::now();
+        let expire = {
+            let (lessor, revoked) = (Arc::clone(&lessor), Arc::clone(&revoked));
+            let gone = Arc::clone(&lessor);
+            lessor.expire(
+                || true,
+                move |id| {
+                    revoked.lock().expect("no panic").push((id, begin.elapsed().as_secs()));
+                    gone.revoked(id);
+                    std::future::ready(())
+                },
+            )
+        };
+        let task = tokio::spawn(expire);
+        for (id, ttl_s) in [(1, 10), (2, 5), (3, 20)] {
+            lessor.granted(id, ttl_s);
+        }
+        tokio::time::sleep(Duration::from_millis(3500)).await;
+        assert_eq!(lessor.renew(1), Some(10));
+        assert_eq!(lessor.time_to_live(3), Some(TimeToLive { granted_s: 20, remaining_s: 16 }));
+        assert_eq!(lessor.ids(), [2, 1, 3]);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(*revoked.lock().expect("no panic"), [(2, 5), (1, 13), (3, 20)]);
+        assert_eq!((lessor.renew(1), lessor.time_to_live(3)), (None, None));
+        task.abort();
+    }
+}

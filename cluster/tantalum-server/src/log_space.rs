@@ -1,0 +1,90 @@
+//! Space in raft's log: entries are purged before there are too many bytes of them, and what would not fit waits.
+//!
+//! Invariant: what is needed of the log, and what is on its way there, is three quarters of what may be needed at most; an append that
+//! finds the log full would stop the node.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tantalum_raft::Group;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+
+use crate::command::Raft;
+
+/// Bytes that a permit stands for.
+const UNIT_BYTES: usize = 1024;
+/// Bytes that an entry takes beyond its command, at most.
+pub(crate) const ENTRY_OVERHEAD_BYTES: usize = 256;
+/// So often it is looked whether openraft has purged what it was asked to.
+const PURGE_POLL: Duration = Duration::from_millis(2);
+
+pub(crate) struct LogSpace {
+    group: Group,
+    on_its_way: Arc<Semaphore>,
+    units: usize,
+    purged: Notify,
+}
+
+impl LogSpace {
+    pub fn new(group: Group) -> LogSpace {
+        let units = (group.log().stats().live_limit_bytes as usize / 4 / UNIT_BYTES).max(1);
+        LogSpace { group, on_its_way: Arc::new(Semaphore::new(units)), units, purged: Notify::new() }
+    }
+
+    /// The largest command that an entry has space for.
+    pub fn max_command_bytes(&self) -> usize {
+        self.group.log().max_entry_bytes().saturating_sub(ENTRY_OVERHEAD_BYTES)
+    }
+
+    fn is_beyond(&self, quarters: u64) -> bool {
+        let stats = self.group.log().stats();
+        stats.live_bytes > stats.live_limit_bytes / 4 * quarters
+    }
+
+    fn has_purged(&self, index: u64) -> bool {
+        self.group.bounds().purged.is_some_and(|(purged, _)| purged >= index)
+    }
+
+    /// Waits until there is space for an entry with a command of so many bytes, which is kept while the permit lives.
+    pub async fn admit(&self, bytes: usize) -> io::Result<OwnedSemaphorePermit> {
+        let units = (bytes + ENTRY_OVERHEAD_BYTES).div_ceil(UNIT_BYTES).min(self.units);
+        let permit = Arc::clone(&self.on_its_way).acquire_many_owned(units as u32).await.map_err(io::Error::other)?;
+        loop {
+            let purged = self.purged.notified();
+            if !self.is_beyond(2) {
+                return Ok(permit);
+            }
+            purged.await;
+        }
+    }
+
+    /// Purges whenever a quarter is needed, until the node stops.
+    pub async fn keep_purged(self: Arc<Self>, raft: Raft) {
+        let mut applied = raft.watch_apply_progress();
+        loop {
+            let is_purged = applied.get().is_none_or(|applied| self.has_purged(applied.index));
+            if is_purged || !self.is_beyond(1) {
+                if applied.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            let Some(up_to) = applied.get() else { continue };
+            if raft.trigger().snapshot().await.is_err() {
+                return;
+            }
+            let index = up_to.index;
+            if raft.watch_snapshot_progress().wait_until_ge(&Some(up_to)).await.is_err()
+                || raft.trigger().purge_log(index).await.is_err()
+            {
+                return;
+            }
+            while !self.has_purged(index) {
+                sleep(PURGE_POLL).await;
+            }
+            self.purged.notify_waiters();
+        }
+    }
+}
