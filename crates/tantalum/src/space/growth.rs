@@ -68,7 +68,13 @@ impl Growth {
             return;
         }
         let capacity = store.capacity_pages();
-        if let Err(error) = self.grow_beyond(store, capacity) {
+        let _growing = self.growing.lock();
+        // Pages that are about to be given back need not be kept yet: a task that finds no free page before them takes one of them.
+        let is_shrinking = self.taken_below.load(Ordering::SeqCst) != 0;
+        if is_shrinking || store.capacity_pages() > capacity {
+            return;
+        }
+        if let Err(error) = store.grow() {
             // The next task without a free page tries again, and reports it.
             tantalum_rt::tracing::debug!(%error, "the store did not grow ahead of need");
             self.ends_at.store(capacity, Ordering::Relaxed);

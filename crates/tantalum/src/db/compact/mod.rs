@@ -56,6 +56,9 @@ pub enum CompactStep {
     EmptySegments,
 }
 
+/// So often, the end of the file is tried to be cut off that transactions take pages of meanwhile.
+const SHRINK_TRIES: u32 = 4;
+
 /// Pages that keep the end of the data file, and what they are; see [`CompactReport::end_kept`].
 ///
 /// ```
@@ -149,9 +152,17 @@ fn compact_data(db: &Db, done: &mut CompactReport, report: &mut dyn FnMut(Compac
     Ok(())
 }
 
+/// Tried again if transactions need the pages meanwhile: each time, the checkpoint takes less time.
 fn shrink(core: &Core) -> Result<Shrunk> {
-    let _operation = core.begin_operation()?;
-    core.space.shrink()
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let _operation = core.begin_operation()?;
+        let shrunk = core.space.shrink()?;
+        if !shrunk.is_wanted || tries == SHRINK_TRIES {
+            return Ok(shrunk);
+        }
+    }
 }
 
 /// Closing waits for one piece of the work only.
