@@ -23,7 +23,7 @@ pub use self::{growth::Grower, shrink::Shrunk, unnamed::UnnamedPages};
 use self::{growth::Growth, scratch::Scratch};
 use crate::{
     buffer::{BufferPool, ChangeGroup, PageWriteGuard, Reservation},
-    error::{self, Error, GroupError, GroupResult, Lack, Result},
+    error::{self, GroupError, GroupResult, Lack, Result},
 };
 
 /// Where the map stands in its extent. The first extent's pages 0 and 1 hold the superblock.
@@ -36,9 +36,7 @@ const SPARE_PAGES: u64 = 16;
 
 /// The owner of map pages.
 const NO_TABLE: TableId = TableId(0);
-/// The owner of the catalog's pages.
-pub(crate) const CATALOG_ID: TableId = TableId(1);
-/// The page that the catalog's tree hangs on: the first page that a fresh space gives out. It is never free again.
+/// The page that the catalog's tree hangs on: the first page that a fresh space gives out.
 pub(crate) const CATALOG_ROOT: PageId = PageId(3);
 
 /// Gives out pages and takes them back. Clones are handles to the same space.
@@ -59,6 +57,8 @@ struct Beside {
     first_free: Vec<u64>,
     /// While there is a [`SpaceWatch`], the pages that groups allocate or free, or have planned to.
     changed: Option<PageSet>,
+    /// The store is a new one: its first map may be blank.
+    is_new: bool,
 }
 
 impl Beside {
@@ -142,7 +142,7 @@ impl Space {
     ///
     /// # Errors
     /// [`Lack::FreePage`] when no map in memory has a free page: drop the group, let [`supply`](Self::supply) find one, and start
-    /// over. [`Corrupt`](crate::ErrorKind::Corrupt) when the first map was lost.
+    /// over.
     pub fn allocate(&self, group: &mut ChangeGroup, owner: TableId) -> GroupResult<PageId> {
         let capacity = self.usable_pages();
         let extents = self.extents();
@@ -155,10 +155,6 @@ impl Space {
             }
             let Some(index) = self.latch_map(group, extent, extent >= start)? else { continue };
             if let Some(page) = self.take_bit(group, index, extent)? {
-                let is_creation = owner == CATALOG_ID && group.ids().all(|id| self.is_map(id));
-                if page == CATALOG_ROOT && !is_creation {
-                    return Err(self.lost_map().into());
-                }
                 tantalum_rt::tracing::trace!(page = page.0, owner = owner.0, "page allocated");
                 self.growth.taken(page.0, capacity);
                 return Ok(page);
@@ -169,12 +165,24 @@ impl Space {
         Err(Lack::FreePage { capacity }.into())
     }
 
-    /// The first map is as before the database was made, since a device lost what it had made durable. Another map that was lost cannot
-    /// be told from one whose pages were never used.
-    fn lost_map(&self) -> Error {
-        let (map, page_bytes) = (self.map_of(0), self.pool.store().page_size() as u64);
-        let what = "the space map says that the catalog's root is free, so the device has lost writes";
-        error::corrupt("the data file", map, map.0 * page_bytes, what)
+    /// Looks whether a map may be blank: the first one is in a new store only. No latch may be held. Another map that was lost cannot be told
+    /// from one whose pages were never used.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the device has lost the map.
+    fn check_blank_map(&self, extent: u64) -> Result<()> {
+        if extent > 0 || self.beside.lock().is_new {
+            return Ok(());
+        }
+        let store = self.pool.store();
+        let mut page = AlignedBuffer::zeroed(store.page_size());
+        if matches!(store.load(CATALOG_ROOT, &mut page)?, Load::Page) {
+            let map = self.map_of(extent);
+            let what = "this space map was never written, though the catalog's root was, so the device has lost writes";
+            return Err(error::corrupt("the data file", map, map.0 * page.len() as u64, what));
+        }
+        self.beside.lock().is_new = true;
+        Ok(())
     }
 
     /// Attempts a change group, and whenever it lacks something gets that and attempts it again. No latch may be held.
@@ -243,6 +251,9 @@ impl Space {
                 continue;
             }
             let page = self.pool.pin_or_blank(self.map_of(extent))?;
+            if header::kind(&page.read())? == PageKind::Free {
+                self.check_blank_map(extent)?;
+            }
             let map = page.read();
             let first_free = match header::kind(&map)? {
                 PageKind::SpaceMap => first_clear_bit(from, limit, |byte| header::body(&map)[byte]),
@@ -379,6 +390,8 @@ impl Space {
         let Some(guard) = guard else { return Ok(None) };
         match header::kind(&guard)? {
             PageKind::SpaceMap => Ok(Some(group.add(guard))),
+            // It is not looked for under a latch whether the map was lost.
+            PageKind::Free if extent == 0 && !self.beside.lock().is_new => Err(Lack::Map(id).into()),
             PageKind::Free => {
                 let index = group.add(guard);
                 let format = Change::Format { kind: PageKind::SpaceMap, level: 0, owner: NO_TABLE };

@@ -16,7 +16,7 @@ use tantalum_device::AlignedBuffer;
 use tantalum_log::Lsn;
 use tantalum_store::{Load, Logging, PageBatch, PageId, PageKind, page::header};
 
-use super::{CATALOG_ROOT, Space, bit_is_set};
+use super::{Space, bit_is_set};
 use crate::error::{self, Result};
 
 /// Free pages whose stored LSN is looked at before the store is asked to grow instead.
@@ -237,7 +237,11 @@ impl Space {
         let base = extent * self.extent_pages();
         let group = self.pool.store().scratch_group_pages();
         // Allocation changes the bits under the exclusive latch.
-        let map = self.pool.pin_or_blank(self.map_of(extent))?.read();
+        let page = self.pool.pin_or_blank(self.map_of(extent))?;
+        if header::kind(&page.read())? == PageKind::Free {
+            self.check_blank_map(extent)?;
+        }
+        let map = page.read();
         let is_used: &dyn Fn(u64) -> bool = match header::kind(&map)? {
             PageKind::SpaceMap => &|bit| bit_is_set(&map, bit),
             PageKind::Free => &|_| false,
@@ -255,9 +259,6 @@ impl Space {
             let is_free =
                 bits.clone().all(|bit| !is_used(bit) && !is_lent(bit) && !self.is_reserved(PageId(base + bit)));
             if is_free {
-                if bits.clone().any(|bit| base + bit == CATALOG_ROOT.0) {
-                    return Err(self.lost_map());
-                }
                 for bit in bits {
                     scratch.set(extent, self.extent_pages(), bit, true);
                     candidates.pages.push(PageId(base + bit));

@@ -32,10 +32,13 @@ use crate::{
     change_feed::section::Section,
     error::{self, Error, ErrorKind, GroupResult, Result},
     limits,
-    space::{CATALOG_ID, CATALOG_ROOT, Space},
+    space::{CATALOG_ROOT, Space},
     table::{Dropping, Table},
     tree::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafValue, LeafWrite, Tree},
 };
+
+/// The owner of the catalog's pages.
+pub(crate) const CATALOG_ID: TableId = TableId(1);
 
 /// The tables of an open database.
 pub(crate) struct Catalog {

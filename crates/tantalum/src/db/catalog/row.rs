@@ -3,8 +3,11 @@
 use tantalum_log::Lsn;
 use tantalum_store::{PageId, TableId};
 
-use crate::error::{self, Result};
-use crate::space::{CATALOG_ID, CATALOG_ROOT};
+use super::CATALOG_ID;
+use crate::{
+    error::{self, Result},
+    space::CATALOG_ROOT,
+};
 
 /// What the keys of staging tables and value trees begin with: names of tables have no control characters.
 const STAGING_MARK: u8 = 0;
