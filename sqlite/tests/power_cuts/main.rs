@@ -196,11 +196,13 @@ fn search(run: &mut Run) -> Counts {
     std::mem::take(&mut run.counts)
 }
 
-/// Tests share what the VFS has for the process, which two simulations at the same time cannot.
+/// Tests share what the VFS has for the process, which two simulations at the same time cannot; nor a simulation and a registration: a
+/// simulated task waits for ever for a lock that a thread outside of it holds.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     tantalum_sqlite::register(Options::new()).unwrap();
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    alone
 }
 
 #[test]
