@@ -355,8 +355,8 @@ impl Config {
             early_lock_release: random.u8(0..4) > 0,
             checks_beside_clients: ending.u8(0..3) == 0,
             closes_beside_clients: ending.u8(0..3) == 0,
-            // Of the stores and devices that can give space back.
-            compacts_beside_clients: !is_in_page && can_shrink && Random::with_seed(seed ^ 0xc0_4bac).u8(0..3) == 0,
+            // Of the devices that can give space back.
+            compacts_beside_clients: can_shrink && Random::with_seed(seed ^ 0xc0_4bac).u8(0..3) == 0,
             // Most loads write too few pages for that.
             uses_up_segments: segments.is_some() && Random::with_seed(seed ^ 0xc4ec_4b01).u8(0..4) == 0,
             cuts_at_head: segments.is_some() && Random::with_seed(seed ^ 0x4ead_5107).u8(0..4) == 0,
@@ -378,6 +378,11 @@ impl Config {
         let is_atomic = shape.is_none_or(|shape| shape.atomic_write_bytes as usize >= page_size);
         let is_atomic = is_atomic || scope.options.trusts_devices;
         Protection::ALL[random.usize(0..if is_atomic { 3 } else { 2 })]
+    }
+
+    /// Whether a device loses what it says is durable.
+    pub fn loses_writes(&self) -> bool {
+        self.drives().any(|drive| drive.is_unsafe)
     }
 
     /// Whether a power cut may take a log device, once two copies are kept. Faults set devices aside, and then the others
@@ -530,6 +535,7 @@ mod tests {
         assert!(configs.iter().any(|config| config.uses_up_segments));
         assert!(configs.iter().any(|config| config.compacts_beside_clients));
         assert!(configs.iter().any(|config| config.compacts_beside_clients && config.segments.is_some()));
+        assert!(configs.iter().any(|config| config.compacts_beside_clients && config.units.is_some()));
         assert!(configs.iter().any(|config| config.panics) && configs.iter().any(|config| !config.panics));
         assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));
     }

@@ -162,7 +162,7 @@ impl Search {
             lost_behind: None,
             left_behind: Vec::new(),
             archived: 0,
-            expects_loss: scope.options.profiles.is_empty() && config.drives().any(|drive| drive.is_unsafe),
+            expects_loss: scope.options.profiles.is_empty() && config.loses_writes(),
             checks: false,
             feed: None,
             feed_ends: false,

@@ -142,8 +142,8 @@ pub enum Command {
     },
     /// Give space back to the file system: pages move to the front of the data file, which is cut off behind the last one in use.
     ///
-    /// A log-structured store empties segments, and also gives back the space of free ones that stay in the file. With in-page logging,
-    /// and on a device of a fixed size, the data keeps its size.
+    /// A log-structured store empties segments, and also gives back the space of free ones that stay in the file. On a device of
+    /// a fixed size, the data keeps its size.
     ///
     /// A database that is open in another process is asked to; its transactions go on.
     Compact {

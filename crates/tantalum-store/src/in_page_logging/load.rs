@@ -25,13 +25,16 @@ impl InPageStore {
     /// # Errors
     /// When the device cannot read. Damage is no error here.
     pub(super) fn load_page(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
-        let Some((logical, index)) = self.place_of(id) else {
+        let found = match self.place_of(id) {
+            Some((logical, index)) => self.ready_unit(logical)?.map(|unit| (unit, index)),
+            None => None,
+        };
+        let Some((unit, index)): Option<(ArcRwLockReadGuard<Unit>, usize)> = found else {
             return Ok(Load::Damaged(format!(
                 "it lies beyond the end of the store, which has room for {} pages; perhaps the file was truncated",
                 self.capacity_pages()
             )));
         };
-        let unit: ArcRwLockReadGuard<Unit> = self.ready_unit(logical)?;
         if let Some(scratch) = &unit.scratch {
             return self.load_scratch(scratch, id, index, page);
         }

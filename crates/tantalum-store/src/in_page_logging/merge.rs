@@ -4,7 +4,7 @@
 //! active groups are carried over, in the fewest sectors that hold them. The new version counts from the moment when its header
 //! and the sectors carried into it are whole; only then is the old one's place freed.
 
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use tantalum_device::{AlignedBuffer, Durability};
 use tantalum_log::Lsn;
@@ -14,11 +14,11 @@ use super::{
     load::{Collected, Collection, apply},
     physical::{Physical, Taken},
     sector::{Packed, Piece, SectorHead, pack},
-    unit::{Home, Index, SectorInfo, Unit},
+    unit::{Home, InDoubt, Index, SectorInfo, Unit},
     unit_counters::Counters,
     unit_header::{UnitHeader, UnitKind},
 };
-use crate::{PageId, Result, Status, page::header};
+use crate::{Error, PageId, Result, Status, page::header};
 
 /// So many units are tried, one after the other, until one can be written.
 const ATTEMPTS: usize = 4;
@@ -40,6 +40,18 @@ pub(super) struct Merged {
     dropped: usize,
 }
 
+/// Units that could not be written, and were not given back.
+struct Unwritten {
+    error: Error,
+    units: Vec<Taken>,
+}
+
+impl From<Error> for Unwritten {
+    fn from(error: Error) -> Self {
+        Self { error, units: Vec::new() }
+    }
+}
+
 impl InPageStore {
     /// Merges a unit that is locked and ready, and adds changes to its sectors. A unit that was never written is begun.
     /// If it fails, the unit is as before.
@@ -50,12 +62,29 @@ impl InPageStore {
         let mut packed = pack(carried.chain(incoming.iter().copied()), self.medium.geometry.sector_bytes);
         let sequence = self.next_sequence();
         packed.seal(SectorHead { logical: unit.logical, sequence, counted: 0 }, self.medium.store);
-        let home = match self.write_version(unit.logical, sequence, &merged, &packed, choice) {
+        let version = UnitHeader {
+            kind: UnitKind::Home,
+            physical: 0,
+            logical: unit.logical,
+            erase_count: 0,
+            carried: packed.len().min(self.medium.geometry.sectors()) as u32,
+            sequence,
+            attempt: 0,
+            pages: merged.present,
+        };
+        let may_count = Cell::new(false);
+        let home = match self.write_version(&version, &merged, &packed, choice, &may_count) {
             Ok(home) => home,
-            Err(error) => {
-                // Sectors that have overflowed belong to a version that will never be.
-                let dead = self.overflow.lock().release(sequence);
-                dead.into_iter().for_each(|unit| self.physical.give_back(Taken { is_erased: false, ..unit }));
+            Err(Unwritten { error, units }) => {
+                if may_count.get() {
+                    let in_doubt = unit.in_doubt.get_or_insert_default();
+                    in_doubt.sequences.push(sequence);
+                    in_doubt.units.extend(units);
+                } else {
+                    // Sectors that have overflowed belong to a version that will never be.
+                    let dead = self.overflow.lock().release(sequence);
+                    dead.into_iter().chain(units).for_each(|unit| self.give_back(unit));
+                }
                 return Err(error);
             }
         };
@@ -65,20 +94,31 @@ impl InPageStore {
         Counters::add(&self.counters.records_applied, merged.applied);
         Counters::add(&self.counters.records_dropped, merged.dropped);
         match unit.home.replace(home) {
-            Some(old) => self.free_version(&old),
-            None => {
-                Counters::add(&self.counters.units_begun, 1);
-                Ok(())
-            }
+            Some(old) => self.free_version(old.sequence, old.physical)?,
+            None => Counters::add(&self.counters.units_begun, 1),
         }
+        self.free_doubtful(unit)
     }
 
-    /// The old version is superseded, durably.
-    fn free_version(&self, old: &Home) -> Result<()> {
-        let mut dead = self.overflow.lock().release(old.sequence);
-        let erase_count = self.physical.erase_count(old.physical);
-        dead.push(Taken { physical: old.physical, erase_count, is_erased: false });
+    /// An old version is superseded, durably.
+    pub(super) fn free_version(&self, sequence: u64, physical: u32) -> Result<()> {
+        let mut dead = self.overflow.lock().release(sequence);
+        let erase_count = self.physical.erase_count(physical);
+        dead.push(Taken { physical, erase_count, is_erased: false });
         dead.into_iter().try_for_each(|unit| self.free_unit(unit))
+    }
+
+    /// Versions that may have counted do not, since there is a newer one, or none is left.
+    pub(super) fn free_doubtful(&self, unit: &mut Unit) -> Result<()> {
+        let Some(InDoubt { sequences, units }) = unit.in_doubt.take() else { return Ok(()) };
+        let mut overflow = self.overflow.lock();
+        let dead: Vec<_> = sequences.into_iter().flat_map(|sequence| overflow.release(sequence)).collect();
+        drop(overflow);
+        dead.into_iter().chain(units).try_for_each(|unit| self.free_unit(unit))
+    }
+
+    fn give_back(&self, unit: Taken) {
+        self.physical.give_back(Taken { is_erased: false, ..unit });
     }
 
     /// Makes of a unit that is ready what a merge would write. Nothing is changed.
@@ -150,22 +190,29 @@ impl InPageStore {
         Ok(())
     }
 
-    /// Writes a version, durably and complete.
+    /// Writes a version, durably and complete. `may_count` is set when its header may have been written.
     fn write_version(
         &self,
-        logical: u32,
-        sequence: u64,
+        version: &UnitHeader,
         merged: &Merged,
         packed: &Packed,
         choice: Choice,
-    ) -> Result<Home> {
+        may_count: &Cell<bool>,
+    ) -> Result<Home, Unwritten> {
         let geometry = self.medium.geometry;
-        let carried = packed.len().min(geometry.sectors());
+        let carried = version.carried as usize;
         let mut sectors = Vec::with_capacity(packed.len());
         // Before the header: it makes them count.
-        self.write_overflow(logical, sequence, packed, carried, &mut sectors)?;
-        let taken = self
-            .write_unit(choice, |taken| self.write_home(taken, logical, sequence, merged, packed.bytes(0..carried)))?;
+        self.write_overflow(version.logical, version.sequence, packed, carried, &mut sectors)?;
+        let (taken, attempt) = self.write_unit(choice, |taken, attempt| {
+            self.physical.note_header(taken.physical, version.logical);
+            self.write_pages(taken, merged)?;
+            tantalum_rt::interleave();
+            may_count.set(true);
+            let (physical, erase_count) = (taken.physical, taken.erase_count);
+            self.write_header(&UnitHeader { physical, erase_count, attempt, ..*version }, packed.bytes(0..carried))
+        })?;
+        self.physical.note_only_header(taken.physical, version.logical);
         sectors.extend(packed.summaries[..carried].iter().enumerate().map(|(number, summary)| SectorInfo {
             at: geometry.sector_at(taken.physical, number),
             summary: *summary,
@@ -173,37 +220,54 @@ impl InPageStore {
         }));
         Counters::add(&self.counters.sectors_written, carried);
         let index = Some(Index { sectors, next: carried });
-        Ok(Home { physical: taken.physical, sequence, pages: merged.present, index, overflow: Vec::new(), tallied: 0 })
+        Ok(Home {
+            physical: taken.physical,
+            sequence: version.sequence,
+            attempt,
+            pages: merged.present,
+            index,
+            overflow: Vec::new(),
+            tallied: 0,
+        })
     }
 
-    /// Takes a unit and writes it; another if it is that which fails.
-    pub(super) fn write_unit(&self, choice: Choice, write: impl Fn(Taken) -> Result<()>) -> Result<Taken> {
-        let mut failed = Vec::new();
-        let result = loop {
+    /// Takes a unit and writes it; another if it is that which fails. `write` is told how many have failed.
+    fn write_unit(&self, choice: Choice, write: impl Fn(Taken, u16) -> Result<()>) -> Result<(Taken, u16), Unwritten> {
+        // Given back when it is over: they would be taken again.
+        let mut units = Vec::new();
+        loop {
             let taken = match self.take_unit(choice) {
                 Ok(taken) => taken,
-                Err(error) => break Err(error),
+                Err(error) => return Err(Unwritten { error, units }),
             };
-            match write(taken) {
-                Ok(()) => break Ok(taken),
-                Err(error) => failed.push((taken, error)),
-            }
-            match failed.last() {
-                Some((_, error)) if failed.len() < ATTEMPTS && error.is_io() => {
-                    tantalum_rt::tracing::warn!(unit = taken.physical, %error, "a unit cannot be written; another is taken");
-                    Counters::add(&self.counters.failed_writes, 1);
+            let error = match write(taken, units.len() as u16) {
+                Ok(()) => {
+                    let attempt = units.len() as u16;
+                    units.into_iter().for_each(|unit| self.give_back(unit));
+                    self.physical.note_taken_wear(taken);
+                    return Ok((taken, attempt));
                 }
-                last => break Err(last.map_or_else(|| self.full(), |(_, error)| error.clone())),
+                Err(error) => error,
+            };
+            units.push(taken);
+            if units.len() == ATTEMPTS || !error.is_io() {
+                return Err(Unwritten { error, units });
             }
-        };
-        // Not before: they would be taken again.
-        failed.into_iter().for_each(|(unit, _)| self.physical.give_back(Taken { is_erased: false, ..unit }));
-        let taken = result?;
-        self.physical.note_taken_wear(taken);
-        Ok(taken)
+            tantalum_rt::tracing::warn!(unit = taken.physical, %error, "a unit cannot be written; another is taken");
+            Counters::add(&self.counters.failed_writes, 1);
+        }
     }
 
-    fn write_home(&self, taken: Taken, logical: u32, sequence: u64, merged: &Merged, carried: &[u8]) -> Result<()> {
+    /// As [`write_unit`](Self::write_unit), for what counts only if this succeeds.
+    pub(super) fn write_other_unit(&self, write: impl Fn(Taken) -> Result<()>) -> Result<Taken> {
+        let written = self.write_unit(Physical::take, |taken, _| write(taken));
+        written.map(|(taken, _)| taken).map_err(|Unwritten { error, units }| {
+            units.into_iter().for_each(|unit| self.give_back(unit));
+            error
+        })
+    }
+
+    fn write_pages(&self, taken: Taken, merged: &Merged) -> Result<()> {
         let geometry = self.medium.geometry;
         for run in runs(merged.present, geometry.pages()) {
             let bytes = run.start * geometry.page_bytes..run.end * geometry.page_bytes;
@@ -211,22 +275,17 @@ impl InPageStore {
             let at = geometry.page_at(taken.physical, run.start);
             self.medium.write(at, &merged.image[bytes], Durability::Cached)?;
         }
-        self.medium.flush()?;
-        tantalum_rt::interleave();
+        self.medium.flush()
+    }
+
+    /// Writes the header of a version and the sectors that are carried into it, durably.
+    fn write_header(&self, header: &UnitHeader, carried: &[u8]) -> Result<()> {
+        let geometry = self.medium.geometry;
         let mut block = AlignedBuffer::zeroed(geometry.sector_bytes + carried.len());
-        let header = UnitHeader {
-            kind: UnitKind::Home,
-            physical: taken.physical,
-            logical,
-            erase_count: taken.erase_count,
-            carried: (carried.len() / geometry.sector_bytes) as u32,
-            sequence,
-            pages: merged.present,
-        };
         header.encode(&mut block[..geometry.sector_bytes], self.medium.store);
         block[geometry.sector_bytes..].copy_from_slice(carried);
         Counters::add(&self.counters.bytes_written, block.len());
-        self.medium.write(geometry.header_at(taken.physical), &block, Durability::Durable)
+        self.medium.write(geometry.header_at(header.physical), &block, Durability::Durable)
     }
 
     /// Writes the sectors from `from` on into overflow units, durably, and adds what they are to `sectors`.
@@ -273,7 +332,7 @@ impl InPageStore {
 
     fn begin_overflow_unit(&self) -> Result<Taken> {
         let sequence = self.next_sequence();
-        self.write_unit(Physical::take, |taken| {
+        self.write_other_unit(|taken| {
             let header = UnitHeader {
                 kind: UnitKind::Overflow,
                 physical: taken.physical,
@@ -281,6 +340,7 @@ impl InPageStore {
                 erase_count: taken.erase_count,
                 carried: 0,
                 sequence,
+                attempt: 0,
                 pages: 0,
             };
             let mut block = AlignedBuffer::zeroed(self.medium.geometry.sector_bytes);

@@ -15,6 +15,9 @@
 //! Locks: `placing`; units, in ascending order while changes are stored; then the overflow area; then the
 //! free units.
 
+mod compaction;
+#[cfg(test)]
+mod compaction_tests;
 mod geometry;
 pub mod load;
 mod medium;
@@ -50,8 +53,8 @@ use unit_counters::Counters;
 pub use unit_counters::InPageStats;
 
 use crate::{
-    Error, ErrorKind, Load, Logging, PageBatch, PageChanges, PageId, PageStore, Result, Session, StoreStats,
-    UnitInspection, error, position,
+    Error, ErrorKind, Load, Logging, PackProgress, PageBatch, PageChanges, PageId, PageStore, Result, Session,
+    StoreStats, UnitInspection, error, position,
 };
 
 /// The statuses of so many past sessions are kept; then the older half is made superfluous.
@@ -137,17 +140,22 @@ impl InPageStore {
         Some((logical, (id.0 % pages) as usize))
     }
 
+    /// A unit that is in use, so that the store keeps it.
     fn unit(&self, logical: u32) -> Arc<RwLock<Unit>> {
-        Arc::clone(&self.units.read()[logical as usize])
+        self.find_unit(logical).expect("a unit that is in use is not given back")
     }
 
-    /// A unit whose sectors are known, for reading.
-    fn ready_unit(&self, logical: u32) -> Result<ArcRwLockReadGuard<Unit>> {
-        let unit = self.unit(logical);
+    fn find_unit(&self, logical: u32) -> Option<Arc<RwLock<Unit>>> {
+        self.units.read().get(logical as usize).cloned()
+    }
+
+    /// A unit whose sectors are known, for reading; `None` if the store has none of that number.
+    fn ready_unit(&self, logical: u32) -> Result<Option<ArcRwLockReadGuard<Unit>>> {
+        let Some(unit) = self.find_unit(logical) else { return Ok(None) };
         loop {
             let guard = unit.read_arc();
             if guard.is_ready() {
-                return Ok(guard);
+                return Ok(Some(guard));
             }
             drop(guard);
             self.make_ready(&mut unit.write())?;
@@ -307,9 +315,19 @@ impl PageStore for InPageStore {
     }
 
     fn gives_space_back(&self) -> Result<()> {
-        let what = "in-page logging gives no space back, because it does not move erase units from the end of the device to free \
-                    ones in front; copy the database with a backup instead";
-        Err(Error::new(ErrorKind::Unsupported, format!("{}: {what}", self.name())))
+        if self.medium.erases() {
+            return Err(Error::unsupported(self.name(), "shrink: raw flash has a fixed size"));
+        }
+        Ok(())
+    }
+
+    fn shrink(&self, pages: u64) -> Result<u64> {
+        // There are no holes: what is free is needed for merges.
+        self.cut_off(pages).map(|()| 0)
+    }
+
+    fn pack(&self, pages: u64, go_on: &mut dyn FnMut(PackProgress) -> Result<()>) -> Result<bool> {
+        self.move_to_front(pages, go_on)
     }
 
     fn recover(&self) -> Result<u64> {

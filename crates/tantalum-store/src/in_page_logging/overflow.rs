@@ -93,6 +93,11 @@ impl Overflow {
         self.units.extract_if(.., is_dead).map(|(_, unit)| unit.taken).collect()
     }
 
+    /// The unit that is written is not any more, if it is this or one behind.
+    pub fn close_from(&mut self, physical: u32) {
+        self.current.take_if(|(current, _)| *current >= physical);
+    }
+
     /// The units that are not written any more, that first which the fewest versions need.
     pub fn victims(&self) -> Vec<u32> {
         let mut victims: Vec<(usize, u32)> =

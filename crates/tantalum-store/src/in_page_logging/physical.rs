@@ -1,6 +1,8 @@
 //! Which physical units are free, and how worn each is.
 //!
-//! Invariant: a unit is free, taken, or bad; it is freed by the task that has taken it, when nothing on it is needed any more.
+//! Invariants:
+//! - a unit is free, taken, or bad; it is freed by the task that has taken it, when nothing on it is needed any more
+//! - what may be active never becomes less while the store is open, so the reserve does not either
 
 use std::collections::BTreeSet;
 
@@ -25,22 +27,27 @@ pub struct Taken {
 /// All physical units.
 #[derive(Debug)]
 pub struct Physical {
-    /// The least units that are never given to pages: merges and overflow take them.
-    reserve_min: u32,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     units: Vec<Unit>,
     /// Free units, the least worn first.
     free: BTreeSet<(u32, u32)>,
+    /// Units that are never given to pages: merges and overflow take them.
+    reserve: u32,
+    /// While there is one, a free unit before this one is taken, since the end is to be given back.
+    preferred_before: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unit {
     erase_count: u32,
     place: Place,
+    /// The highest logical unit of which it may bear a header as of a version, present or not. On a device that does not erase, one
+    /// stays when the unit is freed.
+    bears: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +55,13 @@ enum Place {
     Free { is_erased: bool },
     Taken,
     Bad,
+}
+
+impl State {
+    /// Units without those of the superblock.
+    fn usable(&self) -> u32 {
+        (self.units.len() as u32).saturating_sub(RESERVED_UNITS)
+    }
 }
 
 /// Counts of physical units.
@@ -70,19 +84,75 @@ pub struct PhysicalCounts {
 impl Physical {
     /// No units yet, of which so many at least will never be given to pages.
     pub fn new(reserve_min: u32) -> Self {
-        Self { reserve_min, state: Mutex::default() }
+        let (units, free) = (Vec::new(), BTreeSet::new());
+        Self { state: Mutex::new(State { units, free, reserve: reserve_min, preferred_before: None }) }
     }
 
     /// Makes it known that there are `units` units in all; new ones are free and not erased.
     pub fn grow(&self, units: u32) {
         let mut state = self.state.lock();
+        state.preferred_before = None;
         for physical in state.units.len() as u32..units {
             let place = if physical < RESERVED_UNITS { Place::Taken } else { Place::Free { is_erased: false } };
-            state.units.push(Unit { erase_count: 0, place });
+            state.units.push(Unit { erase_count: 0, place, bears: None });
             if physical >= RESERVED_UNITS {
                 state.free.insert((0, physical));
             }
         }
+        state.reserve = state.reserve.max(state.usable() / RESERVE_PART);
+    }
+
+    /// So many units are left, the others were free.
+    pub fn shrink(&self, units: u32) {
+        let mut state = self.state.lock();
+        for (physical, unit) in (units..).zip(state.units.split_off(units as usize)) {
+            assert!(state.free.remove(&(unit.erase_count, physical)), "a unit that is cut off is free");
+        }
+    }
+
+    /// Has units before this one taken first, until the store grows.
+    pub fn prefer_before(&self, end: u32) {
+        self.state.lock().preferred_before = Some(end);
+    }
+
+    /// Free units before this one.
+    pub fn free_before(&self, end: u32) -> usize {
+        self.state.lock().free.iter().filter(|(_, physical)| *physical < end).count()
+    }
+
+    /// The unit behind the last one that is not free.
+    pub fn used_end(&self) -> u32 {
+        let state = self.state.lock();
+        let last = state.units.iter().rposition(|unit| !matches!(unit.place, Place::Free { .. }));
+        last.map_or(0, |last| last as u32 + 1)
+    }
+
+    /// How many units so many logical units need.
+    pub fn units_for(&self, logical_units: u32) -> u32 {
+        RESERVED_UNITS.saturating_add(self.reserve()).saturating_add(logical_units)
+    }
+
+    /// A unit is about to bear, or was found to bear, a header as of a version of this logical unit.
+    pub fn note_header(&self, physical: u32, logical: u32) {
+        let bears = &mut self.state.lock().units[physical as usize].bears;
+        *bears = (*bears).max(Some(logical));
+    }
+
+    /// Such a header was written, over any that it bore before.
+    pub fn note_only_header(&self, physical: u32, logical: u32) {
+        self.state.lock().units[physical as usize].bears = Some(logical);
+    }
+
+    /// A unit bears no such header.
+    pub fn note_no_header(&self, physical: u32) {
+        self.state.lock().units[physical as usize].bears = None;
+    }
+
+    /// The units that may bear the header of a logical unit from this one on.
+    pub fn bearing_from(&self, logical: u32) -> Vec<u32> {
+        let state = self.state.lock();
+        let bearing = (0..).zip(&state.units).filter(|(_, unit)| unit.bears.is_some_and(|bears| bears >= logical));
+        bearing.map(|(physical, _)| physical).collect()
     }
 
     /// Notes, at opening, that a free unit is in use.
@@ -90,7 +160,7 @@ impl Physical {
         let mut state = self.state.lock();
         let old = state.units[physical as usize];
         assert!(state.free.remove(&(old.erase_count, physical)), "a unit is claimed once");
-        state.units[physical as usize] = Unit { erase_count, place: Place::Taken };
+        state.units[physical as usize] = Unit { erase_count, place: Place::Taken, ..old };
     }
 
     /// Notes, at opening, how worn a free unit is.
@@ -119,17 +189,21 @@ impl Physical {
 
     /// Takes the least worn free unit.
     pub fn take(&self) -> Option<Taken> {
-        self.take_from(|free| free.first().copied())
+        self.take_from(|free, suits| free.iter().find(|unit| suits(unit)).copied())
     }
 
     /// Takes the most worn free unit: for what will lie there for long.
     pub fn take_most_worn(&self) -> Option<Taken> {
-        self.take_from(|free| free.last().copied())
+        self.take_from(|free, suits| free.iter().rfind(|unit| suits(unit)).copied())
     }
 
-    fn take_from(&self, choose: impl FnOnce(&BTreeSet<(u32, u32)>) -> Option<(u32, u32)>) -> Option<Taken> {
+    fn take_from(
+        &self,
+        choose: impl Fn(&BTreeSet<(u32, u32)>, &dyn Fn(&(u32, u32)) -> bool) -> Option<(u32, u32)>,
+    ) -> Option<Taken> {
         let mut state = self.state.lock();
-        let (erase_count, physical) = choose(&state.free)?;
+        let preferred = state.preferred_before.and_then(|end| choose(&state.free, &|(_, physical)| *physical < end));
+        let (erase_count, physical) = preferred.or_else(|| choose(&state.free, &|_| true))?;
         state.free.remove(&(erase_count, physical));
         let unit = &mut state.units[physical as usize];
         let Place::Free { is_erased } = unit.place else { unreachable!("it is in the list of free units") };
@@ -142,7 +216,7 @@ impl Physical {
         let mut state = self.state.lock();
         let slot = &mut state.units[unit.physical as usize];
         assert_eq!(slot.place, Place::Taken, "a unit is freed once, by the task that took it");
-        *slot = Unit { erase_count: unit.erase_count, place: Place::Free { is_erased: unit.is_erased } };
+        *slot = Unit { erase_count: unit.erase_count, place: Place::Free { is_erased: unit.is_erased }, ..*slot };
         state.free.insert((unit.erase_count, unit.physical));
     }
 
@@ -175,17 +249,13 @@ impl Physical {
 
     /// Units that are never given to pages.
     pub fn reserve(&self) -> u32 {
-        let units = self.usable();
-        (units / RESERVE_PART).max(self.reserve_min)
+        self.state.lock().reserve
     }
 
     /// Logical units that there is room for.
     pub fn logical_units(&self) -> u32 {
-        self.usable().saturating_sub(self.reserve())
-    }
-
-    fn usable(&self) -> u32 {
-        (self.state.lock().units.len() as u32).saturating_sub(RESERVED_UNITS)
+        let state = self.state.lock();
+        state.usable().saturating_sub(state.reserve)
     }
 
     /// What does not suit the units that are in use. The caller keeps others from taking or freeing units.

@@ -134,7 +134,8 @@ impl InPageStore {
     ) -> Result<Option<Submitted>> {
         let mut unit = self.unit(logical).write_arc();
         self.make_ready(&mut unit)?;
-        let Some(home) = &mut unit.home else {
+        let is_in_doubt = unit.in_doubt.is_some();
+        let Some(home) = unit.home.as_mut().filter(|_| !is_in_doubt) else {
             self.merge(&mut unit, pieces, Physical::take)?;
             return Ok(None);
         };
@@ -235,7 +236,7 @@ impl InPageStore {
             }
             let needed_by = self.overflow.lock().needed_by(victim);
             for logical in needed_by {
-                let unit = self.unit(logical);
+                let Some(unit) = self.find_unit(logical) else { continue };
                 let mut unit = unit.write();
                 self.make_ready(&mut unit)?;
                 if suits(&unit) && self.can_merge(&unit) {
@@ -257,7 +258,7 @@ impl InPageStore {
     }
 
     /// Whether units are free for all that a merge of a unit writes before it frees anything.
-    fn can_merge(&self, unit: &Unit) -> bool {
+    pub(super) fn can_merge(&self, unit: &Unit) -> bool {
         let Some(home) = &unit.home else { return false };
         let geometry = self.medium.geometry;
         let overflowing = self.sectors_carried(home).saturating_sub(geometry.sectors());

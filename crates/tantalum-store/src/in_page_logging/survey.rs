@@ -30,6 +30,9 @@ impl InPageStore {
         self.adopt_units();
         let (mut overflow, mut tallies) = (Vec::new(), Vec::new());
         for found in survey(&self.medium, RESERVED_UNITS..self.medium.units())? {
+            if let Some(logical) = found.version_of {
+                self.physical.note_header(found.header.physical, logical);
+            }
             match found.header.kind {
                 UnitKind::Home => self.found_home(&found)?,
                 UnitKind::Overflow => overflow.push(found.header),
@@ -45,13 +48,14 @@ impl InPageStore {
         Ok(())
     }
 
-    fn found_home(&self, Surveyed { header, is_complete }: &Surveyed) -> Result<()> {
-        let unit = self.units.read().get(header.logical as usize).cloned();
+    fn found_home(&self, Surveyed { header, is_complete, .. }: &Surveyed) -> Result<()> {
+        let unit = self.find_unit(header.logical);
         let Some(unit) = unit.filter(|_| header.pages >> self.medium.geometry.pages() == 0) else {
             return Err(self.damaged(header.logical, header.physical, "its header names pages that it cannot have"));
         };
         let mut unit = unit.write();
-        let is_newer = unit.home.as_ref().is_none_or(|home| home.sequence < header.sequence);
+        let is_newer =
+            unit.home.as_ref().is_none_or(|home| (home.sequence, home.attempt) < (header.sequence, header.attempt));
         if !is_newer || !is_complete {
             self.physical.note_wear(header.physical, header.erase_count);
             return Ok(());
@@ -60,6 +64,7 @@ impl InPageStore {
         let home = Home {
             physical: header.physical,
             sequence: header.sequence,
+            attempt: header.attempt,
             pages: header.pages,
             index: None,
             overflow: Vec::new(),
@@ -79,7 +84,7 @@ impl InPageStore {
         let mut overflow = self.overflow.lock();
         overflow.found(taken);
         for (head, sector) in sectors {
-            let unit = self.units.read().get(head.logical as usize).cloned();
+            let unit = self.find_unit(head.logical);
             let Some(unit) = unit else { continue };
             let mut unit = unit.write();
             let Some(home) = unit.home.as_mut().filter(|home| home.sequence == head.sequence) else { continue };
@@ -120,6 +125,8 @@ pub struct Surveyed {
     pub header: UnitHeader,
     /// Whether the sectors that were carried into the version are whole: they are written together with the header.
     pub is_complete: bool,
+    /// The logical unit of which it bears a header as of a version; a newer header of another kind may hide it.
+    pub version_of: Option<u32>,
 }
 
 /// Reads the headers of physical units, and of each version whether it is complete. Returns them in ascending order.
@@ -128,36 +135,46 @@ pub struct Surveyed {
 /// When the device cannot read.
 pub fn survey(medium: &Medium, units: Range<u32>) -> Result<Vec<Surveyed>> {
     let found = read_many(medium, units.collect(), UNITS_PER_READER, |medium, physical| {
-        let Some(header) = read_header(medium, physical)? else { return Ok(None) };
-        Ok(Some(Surveyed { header, is_complete: is_complete(medium, &header)? }))
+        let headers = read_headers(medium, physical)?;
+        let Some(header) = newest(headers) else { return Ok(None) };
+        let version_of = headers[0].map(|header| header.logical);
+        Ok(Some(Surveyed { header, is_complete: is_complete(medium, &header)?, version_of }))
     })?;
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Reads the header of a physical unit, if it has one.
+/// Reads the headers that a physical unit has: as of a version, and as of an overflow unit or one of tallies. What is not erased may
+/// bear both.
 ///
 /// # Errors
 /// When the device cannot read.
-pub fn read_header(medium: &Medium, physical: u32) -> Result<Option<UnitHeader>> {
+pub fn read_headers(medium: &Medium, physical: u32) -> Result<[Option<UnitHeader>; 2]> {
     let geometry = &medium.geometry;
-    let mut sector = AlignedBuffer::zeroed(geometry.sector_bytes);
+    let mut headers = [None; 2];
     // Where a home unit has its header another has a log sector or nothing, and the other way round a page.
     let places = [(geometry.header_at(physical), true), (geometry.unit_at(physical), false)];
-    let mut newest: Option<UnitHeader> = None;
-    for (at, is_home) in places {
-        if medium.read_sector(at, &mut sector)?
-            && let Some(header) = UnitHeader::decode(&sector, medium.store, physical)
-            && (header.kind == UnitKind::Home) == is_home
-            // What is not erased may still bear the header of an earlier use.
-            && newest.is_none_or(|newest| newest.sequence < header.sequence)
-        {
-            newest = Some(header);
-            if medium.erases() {
-                break;
-            }
+    for (found, (at, is_home)) in headers.iter_mut().zip(places) {
+        *found = read_header(medium, physical, at)?.filter(|header| (header.kind == UnitKind::Home) == is_home);
+        if found.is_some() && medium.erases() {
+            break;
         }
     }
-    Ok(newest)
+    Ok(headers)
+}
+
+/// Reads the header of a physical unit that stands at `at`, if there is one.
+///
+/// # Errors
+/// When the device cannot read.
+pub fn read_header(medium: &Medium, physical: u32, at: u64) -> Result<Option<UnitHeader>> {
+    let mut sector = AlignedBuffer::zeroed(medium.geometry.sector_bytes);
+    let is_whole = medium.read_sector(at, &mut sector)?;
+    Ok(UnitHeader::decode(&sector, medium.store, physical).filter(|_| is_whole))
+}
+
+/// The header that counts of those of a unit.
+pub fn newest(headers: [Option<UnitHeader>; 2]) -> Option<UnitHeader> {
+    headers.into_iter().flatten().max_by_key(|header| header.sequence)
 }
 
 /// Whether the log sectors that a header counts are whole.
@@ -228,5 +245,40 @@ fn read_next<T>(
                 return Err(error);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tantalum_device::{Durability, MemoryDevice, MemoryProfile};
+
+    use super::*;
+    use crate::in_page_logging::tests::{GEOMETRY, STORE};
+
+    #[test]
+    fn the_header_of_an_old_version_is_seen_behind_a_newer_one_of_another_kind() {
+        let profile = MemoryProfile { logical_block: 512, ..MemoryProfile::default() };
+        let device: Arc<MemoryDevice> = MemoryDevice::with_profile("data", 4 * GEOMETRY.unit_bytes as u64, profile);
+        let medium = Medium::new(device, GEOMETRY, STORE).unwrap();
+        let write = |kind, at, sequence, logical| {
+            let header =
+                UnitHeader { kind, physical: 3, logical, erase_count: 1, carried: 0, sequence, attempt: 0, pages: 1 };
+            let mut sector = AlignedBuffer::zeroed(GEOMETRY.sector_bytes);
+            header.encode(&mut sector, STORE);
+            medium.write(at, &sector, Durability::Durable).unwrap();
+        };
+        let found = || {
+            let units = survey(&medium, RESERVED_UNITS..medium.units()).unwrap();
+            units.iter().map(|unit| (unit.header.kind, unit.header.sequence, unit.version_of)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(), []);
+        write(UnitKind::Home, GEOMETRY.header_at(3), 7, 9);
+        assert_eq!(found(), [(UnitKind::Home, 7, Some(9))]);
+        write(UnitKind::Overflow, GEOMETRY.unit_at(3), 8, 0);
+        assert_eq!(found(), [(UnitKind::Overflow, 8, Some(9))]);
+        write(UnitKind::Home, GEOMETRY.header_at(3), 9, 5);
+        assert_eq!(found(), [(UnitKind::Home, 9, Some(5))]);
     }
 }

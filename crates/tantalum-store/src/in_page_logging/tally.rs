@@ -8,7 +8,7 @@ use tantalum_device::{AlignedBuffer, Durability};
 
 use super::{
     InPageStore,
-    physical::{Physical, Taken},
+    physical::Taken,
     unit_counters::Counters,
     unit_header::{UnitHeader, UnitKind},
 };
@@ -39,7 +39,7 @@ impl InPageStore {
         let set = self.next_sequence();
         let mut taken = Vec::new();
         for part in tallies.chunks(in_unit) {
-            match self.write_unit(Physical::take, |unit| self.write_tally_unit(unit, set, part)) {
+            match self.write_other_unit(|unit| self.write_tally_unit(unit, set, part)) {
                 Ok(unit) => taken.push(unit),
                 Err(error) => {
                     tantalum_rt::tracing::warn!(%error, "the log sectors of units cannot be counted for the next session");
@@ -75,6 +75,7 @@ impl InPageStore {
             erase_count: taken.erase_count,
             carried: parts.len() as u32,
             sequence: self.next_sequence(),
+            attempt: 0,
             pages: set,
         };
         header.encode(head, self.medium.store);
@@ -97,7 +98,7 @@ impl InPageStore {
             }
             let parts = sectors.chunks_exact(geometry.sector_bytes);
             for tally in parts.filter_map(|sector| decode(sector, self.medium.store)).flatten() {
-                let unit = self.units.read().get(tally.logical as usize).cloned();
+                let unit = self.find_unit(tally.logical);
                 let Some(unit) = unit else { continue };
                 if let Some(home) = unit.write().home.as_mut().filter(|home| home.sequence == tally.sequence) {
                     home.tallied = tally.sectors as usize;

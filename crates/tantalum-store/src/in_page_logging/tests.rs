@@ -21,8 +21,9 @@ use crate::{
     position,
 };
 
-const GEOMETRY: Geometry = Geometry { page_bytes: 8192, unit_bytes: 128 << 10, region_bytes: 8192, sector_bytes: 512 };
-const STORE: u64 = 11;
+pub(super) const GEOMETRY: Geometry =
+    Geometry { page_bytes: 8192, unit_bytes: 128 << 10, region_bytes: 8192, sector_bytes: 512 };
+pub(super) const STORE: u64 = 11;
 /// Two of the superblock, eight in reserve, six for pages.
 const UNITS: u64 = 16;
 const PAGES: u64 = 6 * 15;
@@ -34,7 +35,7 @@ fn device(profile: &str) -> Arc<EmulatedDevice> {
 
 /// How far the test says that its groups are committed.
 #[derive(Debug, Default)]
-struct Committed(AtomicU64);
+pub(super) struct Committed(pub(super) AtomicU64);
 
 impl Horizon for Committed {
     fn committed_through(&self) -> Lsn {
@@ -66,13 +67,13 @@ impl Model {
     }
 }
 
-fn blank(id: u64) -> Vec<u8> {
+pub(super) fn blank(id: u64) -> Vec<u8> {
     let mut page = vec![0; GEOMETRY.page_bytes];
     header::clear(&mut page, PageId(id));
     page
 }
 
-fn apply(page: &mut [u8], position: Lsn, mut changes: &[u8]) {
+pub(super) fn apply(page: &mut [u8], position: Lsn, mut changes: &[u8]) {
     while !changes.is_empty() {
         change::apply(page, &Change::decode(&mut changes).unwrap()).unwrap();
     }
@@ -80,7 +81,7 @@ fn apply(page: &mut [u8], position: Lsn, mut changes: &[u8]) {
 }
 
 /// Changes that mean nothing without those before: they name slots.
-fn random_changes(page: &mut [u8], position: Lsn, dice: &mut Random) -> Vec<u8> {
+pub(super) fn random_changes(page: &mut [u8], position: Lsn, dice: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut add = |page: &mut [u8], change: Change<'_>| {
         change::apply(page, &change).unwrap();
@@ -104,7 +105,7 @@ fn random_changes(page: &mut [u8], position: Lsn, dice: &mut Random) -> Vec<u8> 
     bytes
 }
 
-fn check_page(store: &InPageStore, id: u64, expected: Option<&Vec<u8>>) -> Result<()> {
+pub(super) fn check_page(store: &InPageStore, id: u64, expected: Option<&Vec<u8>>) -> Result<()> {
     let mut page = vec![0xee; GEOMETRY.page_bytes];
     let found = store.load(PageId(id), &mut page)?;
     match (found, expected) {

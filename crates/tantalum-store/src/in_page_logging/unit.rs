@@ -26,6 +26,18 @@ pub struct Unit {
     /// Where its pages are while they are scratch pages, which only those of a unit that was never written can be. It bears no
     /// header, so it is free after a crash.
     pub scratch: Option<Taken>,
+    /// While there is one, nothing may be added to the version: it is merged instead.
+    pub in_doubt: Option<InDoubt>,
+}
+
+/// It is unknown which version of a unit the next opening would find: a header could not be written, or blanked, and may have been all
+/// the same. What other versions have is kept until another one is written.
+#[derive(Debug, Default)]
+pub struct InDoubt {
+    /// The versions that could not be written.
+    pub sequences: Vec<u64>,
+    /// Where they would be.
+    pub units: Vec<Taken>,
 }
 
 /// A version of a logical unit.
@@ -35,6 +47,8 @@ pub struct Home {
     pub physical: u32,
     /// Which version.
     pub sequence: u64,
+    /// How often it was tried to be written before.
+    pub attempt: u16,
     /// The pages that it has, a bit each. Others may have changes only.
     pub pages: u64,
     /// Where its log sectors are; read when the unit is first used.
@@ -68,7 +82,12 @@ pub struct SectorInfo {
 impl Unit {
     /// A unit that was never written.
     pub fn unwritten(logical: u32) -> Self {
-        Self { logical, home: None, scratch: None }
+        Self { logical, home: None, scratch: None, in_doubt: None }
+    }
+
+    /// The erase unit that it lies in, if it lies anywhere.
+    pub fn place(&self) -> Option<u32> {
+        self.home.as_ref().map(|home| home.physical).or(self.scratch.map(|taken| taken.physical))
     }
 
     /// Whether its sectors are known.
@@ -153,8 +172,8 @@ impl InPageStore {
     /// Takes an erase unit for the unit whose first page this is. False if that was written before, or none is free beside those
     /// that merges need.
     pub(super) fn take_scratch_unit(&self, first: PageId) -> bool {
-        let Some((logical, 0)) = self.place_of(first) else { return false };
         let _placing = self.placing.lock();
+        let Some((logical, 0)) = self.place_of(first) else { return false };
         let unit = self.unit(logical);
         let mut unit = unit.write();
         assert!(unit.scratch.is_none(), "a unit is taken for scratch pages once");

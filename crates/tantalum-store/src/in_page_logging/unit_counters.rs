@@ -41,6 +41,10 @@ tantalum_rt::statistics! {
             cleanings,
             /// Units moved because they had been left behind in wear.
             levelings,
+            /// Units that compaction moved to the front of the device.
+            units_moved,
+            /// Logical units that compaction gave back.
+            units_forgotten,
             /// Writes that failed, after which what was to be written was written elsewhere.
             failed_writes,
             /// Units erased; on a block device, freed.

@@ -4,7 +4,10 @@
 //! log sectors that were carried into it are whole; the complete one with the highest sequence counts. Every version
 //! of every unit has another sequence, in all sessions.
 //!
-//! Bytes: CRC-32C of the rest, seeded with the store's number (4); magic (4); kind (1); format (1); 0 (2); physical unit (4);
+//! A write that failed may have been done all the same, after which the version is written elsewhere: the attempts are counted, and
+//! the last one counts.
+//!
+//! Bytes: CRC-32C of the rest, seeded with the store's number (4); magic (4); kind (1); format (1); attempts before (2); physical unit (4);
 //! logical unit (4); erase count (4); carried sectors (4); 0 (4); sequence (8); pages present, a bit each (8).
 
 /// The bytes of a header that are used; the rest of its sector is zero.
@@ -40,6 +43,8 @@ pub struct UnitHeader {
     pub carried: u32,
     /// The version.
     pub sequence: u64,
+    /// How often the version was tried to be written before.
+    pub attempt: u16,
     /// Pages that it holds, a bit each; which tallies it belongs to: the higher number is newer.
     pub pages: u64,
 }
@@ -67,6 +72,7 @@ impl UnitHeader {
             UnitKind::Tally => 3,
         };
         block[9] = FORMAT;
+        block[10..12].copy_from_slice(&self.attempt.to_le_bytes());
         block[12..16].copy_from_slice(&self.physical.to_le_bytes());
         block[16..20].copy_from_slice(&self.logical.to_le_bytes());
         block[20..24].copy_from_slice(&self.erase_count.to_le_bytes());
@@ -96,6 +102,7 @@ impl UnitHeader {
             erase_count: u32_at(20)?,
             carried: u32_at(24)?,
             sequence: u64_at(32)?,
+            attempt: u16::from_le_bytes([block[10], block[11]]),
             pages: u64_at(40)?,
         };
         (header.physical == physical).then_some(header)
@@ -115,6 +122,7 @@ mod tests {
             erase_count: 3,
             carried: 2,
             sequence: 1 << 41,
+            attempt: 3,
             pages: 0b101,
         };
         let mut block = [0; 512];

@@ -13,9 +13,9 @@ use super::{
     InPageStore,
     geometry::RESERVED_UNITS,
     sector::{Piece, Sector},
-    survey::read_header,
+    survey::{newest, read_header, read_headers},
     unit::{Home, Unit},
-    unit_header::{UnitHeader, UnitKind},
+    unit_header::UnitKind,
 };
 use crate::{ErrorKind, RecordInspection, Result, SectorInspection, Status, UnitInspection, error, position};
 
@@ -41,7 +41,7 @@ impl InPageStore {
             pages: Vec::new(),
             sectors: Vec::new(),
         };
-        let header = if inspection.is_present { None } else { read_header(&self.medium, physical)? };
+        let header = if inspection.is_present { None } else { newest(read_headers(&self.medium, physical)?) };
         let Some(header) = header else { return Ok(inspection) };
         (inspection.erase_count, inspection.sequence) = (header.erase_count, Some(header.sequence));
         match header.kind {
@@ -70,7 +70,7 @@ impl InPageStore {
 
     /// Where a logical unit's newest version is, and which that is.
     fn present(&self, logical: u32) -> Option<(u32, u64)> {
-        let unit = self.units.read().get(logical as usize).cloned()?;
+        let unit = self.find_unit(logical)?;
         let unit = unit.read();
         unit.home.as_ref().map(|home| (home.physical, home.sequence))
     }
@@ -132,6 +132,7 @@ impl InPageStore {
         let units = self.units.read().len() as u32;
         for logical in 0..units {
             let checked = self.ready_unit(logical).and_then(|unit| {
+                let Some(unit) = unit else { return Ok(None) };
                 // What can be merged can be read.
                 self.merge_pages(&unit)?;
                 unit.home.as_ref().map_or(Ok(None), |home| self.check_header(&unit, home))
@@ -148,16 +149,14 @@ impl InPageStore {
 
     /// Whether a unit's header is the one of its present version.
     fn check_header(&self, unit: &Unit, home: &Home) -> Result<Option<String>> {
-        let geometry = self.medium.geometry;
-        let mut sector = AlignedBuffer::zeroed(geometry.sector_bytes);
-        let at = geometry.header_at(home.physical);
-        let is_whole = self.medium.read_sector(at, &mut sector)?;
-        let header = UnitHeader::decode(&sector, self.medium.store, home.physical).filter(|_| is_whole);
+        let at = self.medium.geometry.header_at(home.physical);
+        let header = read_header(&self.medium, home.physical, at)?;
         let is_present = header.is_some_and(|header| {
             (header.kind, header.logical, header.sequence, header.pages)
                 == (UnitKind::Home, unit.logical, home.sequence, home.pages)
         });
         let (physical, logical, sequence) = (home.physical, unit.logical, home.sequence);
+        let is_present = is_present || unit.in_doubt.is_some();
         let expected = format!("the header of unit {logical}, version {sequence}");
         Ok((!is_present).then(|| format!("erase unit {physical}, byte {at}: expected {expected}, found {header:?}")))
     }
@@ -169,9 +168,11 @@ impl InPageStore {
         let _alone = self.placing.lock();
         let units: Vec<_> = self.units.read().iter().cloned().collect();
         let overflow = self.overflow.lock();
-        let places =
-            |unit: &Unit| [unit.home.as_ref().map(|home| home.physical), unit.scratch.map(|taken| taken.physical)];
-        let homes = units.iter().flat_map(|unit| places(&unit.read())).flatten();
+        let places = |unit: &Unit| {
+            let doubtful = unit.in_doubt.iter().flat_map(|doubt| &doubt.units).map(|unit| unit.physical);
+            unit.place().into_iter().chain(doubtful).collect::<Vec<_>>()
+        };
+        let homes = units.iter().flat_map(|unit| places(&unit.read()));
         for physical in homes.chain(overflow.units()) {
             if !used.insert(physical) {
                 problems.push(format!("erase unit {physical} is used twice"));

@@ -1,6 +1,6 @@
 //! Giving space back while the database is in use. In the data file, pages move from the end to free ones in front ([`mover`]), and
-//! the file is cut off behind the last page in use, or behind the last segment in use of a log-structured store, which empties
-//! segments for it. The log gets a smaller file ([`Core::shrink_log`]).
+//! the file is cut off behind the last page in use, or behind the last segment or erase unit in use of the stores that have such, which
+//! move what is in them for it. The log gets a smaller file ([`Core::shrink_log`]).
 //!
 //! Each page moves in a change group of its own, so commits and readers wait for it as for a split. A value in overflow pages, as earlier
 //! versions wrote them, is written anew to the value tree of its table. What cannot be moved keeps what lies before it in the file,
@@ -52,7 +52,8 @@ pub enum CompactStep {
     MovePages,
     /// Large values that an earlier version wrote into overflow pages at the end of the file are written anew.
     ConvertValues,
-    /// A log-structured store moves pages out of segments that are mostly dead, or lie at the end.
+    /// A log-structured store moves pages out of segments that are mostly dead, or lie at the end; in-page logging moves erase units from
+    /// the end, which are counted instead.
     EmptySegments,
 }
 
@@ -189,8 +190,9 @@ impl Db {
     /// Large values that versions before value trees wrote into overflow pages at the end of the file are written anew, each by a
     /// transaction of its own, whose write is none to the change feed; one whose row is locked stays. The report says what keeps the end
     /// of the file, and what to do then: what a large transaction that is open needs for its savepoints, a table that is being dropped,
-    /// row versions of snapshots. The data file keeps its size where it is a device of a fixed size, and with in-page logging; the
-    /// report says so.
+    /// row versions of snapshots. The data file keeps its size where it is a device of a fixed size; the report says so.
+    /// With in-page logging, erase units move to the front; what may be active of a file that was large keeps up to a 32nd of that size
+    /// until the database is opened again.
     ///
     /// A log that has grown gets a file of its initial size, unless a transaction waits for it that needs more, or its devices are
     /// named by [`log_devices`](crate::Builder::log_devices).
