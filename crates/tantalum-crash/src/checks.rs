@@ -1,16 +1,10 @@
-//! Checks of the database, beside clients and after them.
+//! Checks of the database.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tantalum::Db;
 
-use crate::{
-    history::Recorder,
-    stop::{Stop, is_closed},
-};
+use crate::{history::Recorder, stop::Stop};
 
 /// The rows of large transactions are in their tables after this time, if no device fails.
 const APPLIER_PATIENCE: Duration = Duration::from_secs(100);
@@ -26,43 +20,6 @@ pub(crate) fn check(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
         None => Ok(()),
         Some(problem) => Err(Stop::Unsound(problem.clone())),
     }
-}
-
-/// What a task does again and again beside the clients: calls `again`, after a pause each time, until it returns false or is to stop. The
-/// pause doubles after so many `repetitions`, since clients may wait for a device that is stuck until the power goes, half an hour later.
-pub(crate) fn again_and_again(
-    stop: &AtomicBool,
-    mut pause: Duration,
-    repetitions: u32,
-    mut again: impl FnMut() -> bool,
-) {
-    loop {
-        for _ in 0..repetitions {
-            if stop.load(Ordering::Acquire) {
-                return;
-            }
-            tantalum_rt::sleep(pause);
-            if !again() {
-                return;
-            }
-        }
-        pause *= 2;
-    }
-}
-
-/// The checker task: checks the database again and again beside the clients.
-pub(crate) fn check_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
-    again_and_again(stop, pause, 256, || {
-        match check(db, recorder) {
-            Ok(()) => {
-                recorder.count("database checks beside clients", 1);
-                return true;
-            }
-            Err(Stop::Failed(error)) if is_closed(&error) => {}
-            Err(stop) => recorder.record(stop.into_event()),
-        }
-        false
-    });
 }
 
 /// When all rows that are staged or deferred are where they belong, their staging tables have gone, those for dropped tables too. They get

@@ -21,6 +21,7 @@
 //! Half of the seeds archive the log. Some of those lose all log devices at power cuts and have the log made anew: then what the
 //! archive was seen to have must be there, and commits behind its end may be gone, even acknowledged ones.
 
+mod beside;
 mod checks;
 mod client;
 mod config;

@@ -14,7 +14,10 @@ use tantalum_log::{ArchiveOptions, Log, LogOptions};
 use tantalum_rt::{Random, spawn};
 
 use crate::{
-    checks::{again_and_again, check, check_again_and_again, check_nothing_is_staged},
+    beside::{
+        check_again_and_again, check_archive, compact_again_and_again, follow_left_behind, watch_archive, watch_copies,
+    },
+    checks::{check, check_nothing_is_staged},
     client::{Client, Shared},
     config::{Config, Units},
     feed::{Consumer, follow},
@@ -35,9 +38,6 @@ const TRANSACTIONS_MAX: u32 = 4000;
 
 /// Before one in so many starts, the database is opened for reading only.
 const READERS_EVERY: u64 = 8;
-
-/// A task that watches the database pauses for twice as long after so many looks.
-const LOOKS: u32 = 65_536;
 
 /// After one in so many starts, nothing but rows is read before clients begin: other pages still await redo then.
 const UNCHECKED_EVERY: u64 = 3;
@@ -357,79 +357,6 @@ fn check_closed(db: &Db, table: &Table) -> Result<(), Stop> {
     }
 }
 
-/// The compactor task: compacts the database again and again beside the clients.
-fn compact_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
-    again_and_again(stop, pause, 256, || {
-        match db.compact(&mut |_| {}) {
-            Ok(report) => {
-                recorder.count("compactions beside clients", 1);
-                recorder.count("pages that compactions moved", report.pages_moved);
-                recorder.count(
-                    "bytes that compactions left in the data file without space on disk",
-                    report.data_bytes_unallocated,
-                );
-                recorder.count(
-                    "bytes given back by compactions",
-                    report.data_bytes_before.saturating_sub(report.data_bytes_after),
-                );
-                return true;
-            }
-            Err(error) if is_closed(&error) => {}
-            Err(error) => recorder.record(Stop::from(error).into_event()),
-        }
-        false
-    });
-}
-
-/// Tells when two copies are kept of everything: now, or as soon as a checkpoint has made it so.
-fn watch_copies(db: &Db, pause: Duration, recorder: &Recorder) -> Result<(), Stop> {
-    if db.stats()?.log.may_lose_a_device {
-        recorder.record(Event::MayLoseLogDevice);
-        return Ok(());
-    }
-    let (db, recorder) = (db.clone(), recorder.clone());
-    spawn("copies", move || {
-        while db.stats().is_ok_and(|stats| !stats.log.may_lose_a_device) {
-            tantalum_rt::sleep(pause);
-        }
-        recorder.record(Event::MayLoseLogDevice);
-    });
-    Ok(())
-}
-
-/// Notes which devices the log goes on without, as a database in a directory does. True if the log was opened on none but
-/// such devices: of two copies each can be left behind in turn, and only that record tells which has the newest
-/// commits. A database in a directory refuses that.
-fn follow_left_behind(db: &Db, mut left_behind: Vec<u32>, pause: Duration, recorder: &Recorder) -> Result<bool, Stop> {
-    let (mut serving, aside) = standing(db)?;
-    serving.retain(|number| !left_behind.contains(number));
-    if serving.is_empty() && !left_behind.is_empty() {
-        return Ok(true);
-    }
-    recorder.record(Event::LeftBehind(aside.clone()));
-    left_behind = aside;
-    let (db, recorder) = (db.clone(), recorder.clone());
-    spawn("left-behind", move || {
-        again_and_again(&AtomicBool::new(false), pause, LOOKS, || {
-            let Ok((_, aside)) = standing(&db) else { return false };
-            if aside != left_behind {
-                recorder.record(Event::LeftBehind(aside.clone()));
-                left_behind = aside;
-            }
-            true
-        });
-    });
-    Ok(false)
-}
-
-/// The log's devices that serve, and those that do not, by their numbers.
-fn standing(db: &Db) -> Result<(Vec<u32>, Vec<u32>), Stop> {
-    let (aside, serving): (Vec<_>, Vec<_>) =
-        db.stats()?.log.devices.into_iter().partition(|device| device.set_aside.is_some());
-    let numbers = |devices: Vec<tantalum::LogDeviceStats>| devices.into_iter().map(|device| device.ordinal).collect();
-    Ok((numbers(serving), numbers(aside)))
-}
-
 /// What the log did with late writes since it was opened, and what the page store did. A session that ends by a count of
 /// operations is not counted.
 fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
@@ -472,37 +399,6 @@ fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
         recorder.count("archives set aside", u64::from(archive.set_aside.is_some()));
     }
     Ok(())
-}
-
-/// Notes again and again what the archive has.
-fn watch_archive(
-    db: &Db,
-    config: &Config,
-    recorder: &Recorder,
-    stop: &AtomicBool,
-    pause: Duration,
-) -> Result<(), Stop> {
-    let mut found = Ok(());
-    again_and_again(stop, pause, LOOKS, || {
-        found = check_archive(db, config);
-        let (Ok(()), Ok(stats)) = (&found, db.stats()) else { return false };
-        if let Some(archive) = stats.log.archive.filter(|archive| archive.set_aside.is_none()) {
-            recorder.record(Event::Archived(archive.archived_lsn.get()));
-        }
-        true
-    });
-    found
-}
-
-/// An archive is set aside for what its own device does, and for nothing else.
-fn check_archive(db: &Db, config: &Config) -> Result<(), Stop> {
-    let archive = db.stats().ok().and_then(|stats| stats.log.archive);
-    match archive.and_then(|archive| archive.set_aside) {
-        Some(reason) if config.archive_is_sound() => {
-            Err(Stop::Violation(format!("the archive was set aside, and its device has no faults: {reason}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Opens the database on new log devices. An archive whose device is sound leads there, whatever faults the other devices have.
