@@ -257,6 +257,10 @@ impl Config {
         let load = load.with_calls(seed);
         let segments = (protection == Protection::LogStructured).then(|| Segments::new(&mut cutter, page_size as u32));
         let raw = (is_in_page && !scope.raw.is_empty() && store.bool()).then(|| store.usize(0..scope.raw.len()));
+        // Nor can anything else shrink.
+        let may_shrink = is_in_page && raw.is_none() && scope.stock[0].profile.is_none();
+        let gives_units_back = may_shrink && Random::with_seed(seed ^ 0x5412_1e6e).u8(0..4) == 0;
+        let data = if gives_units_back { 0 } else { data };
         let data_shape = raw.map_or(scope.stock[data].shape, |raw| scope.raw[raw].shape);
         let units = is_in_page.then(|| Units::new(&mut store, page_size as u32, data_shape));
         let is_atomic = match data_shape {
@@ -356,7 +360,8 @@ impl Config {
             checks_beside_clients: ending.u8(0..3) == 0,
             closes_beside_clients: ending.u8(0..3) == 0,
             // Of the devices that can give space back.
-            compacts_beside_clients: can_shrink && Random::with_seed(seed ^ 0xc0_4bac).u8(0..3) == 0,
+            compacts_beside_clients: gives_units_back
+                || can_shrink && Random::with_seed(seed ^ 0xc0_4bac).u8(0..3) == 0,
             // Most loads write too few pages for that.
             uses_up_segments: segments.is_some() && Random::with_seed(seed ^ 0xc4ec_4b01).u8(0..4) == 0,
             cuts_at_head: segments.is_some() && Random::with_seed(seed ^ 0x4ead_5107).u8(0..4) == 0,
