@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -40,7 +41,7 @@ struct Lease {
 }
 
 /// A lease's time to live, in whole seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TimeToLive {
     pub granted_s: i64,
     pub remaining_s: i64,
@@ -88,6 +89,16 @@ impl Lessor {
         self.changed.notify_one();
     }
 
+    /// The leases are others, as a snapshot has them, each with its whole time.
+    pub fn replaced(&self, leases: Vec<(i64, i64)>) {
+        let now = Instant::now();
+        let mut counts = self.counts();
+        *counts = Counts::default();
+        leases.into_iter().for_each(|(id, ttl_s)| counts.set(id, ttl_s, now));
+        drop(counts);
+        self.changed.notify_one();
+    }
+
     /// A lease is gone.
     pub fn revoked(&self, id: i64) {
         self.counts().remove(id);
@@ -128,19 +139,21 @@ impl Lessor {
         all.into_iter().for_each(|(id, ttl_s)| counts.set(id, ttl_s, now));
     }
 
-    /// Has expired leases revoked, while this member leads, for ever.
+    /// Has expired leases revoked, while this member leads, for ever. `leads_in` is the term in which it does: between two, others
+    /// may have renewed leases.
     pub async fn expire<F: Future<Output = ()>>(
         self: Arc<Self>,
-        is_leader: impl Fn() -> bool,
+        leads_in: impl Fn() -> Option<u64>,
         revoke: impl Fn(i64) -> F,
     ) {
-        let mut led = false;
+        let mut led_in = None;
         loop {
-            let leads = is_leader();
-            if leads && !led {
+            let term = leads_in();
+            if term.is_some() && term != led_in {
                 self.renew_all();
             }
-            led = leads;
+            led_in = term.or(led_in);
+            let leads = term.is_some();
             let expired = if leads { self.counts().take_expired(Instant::now()) } else { Vec::new() };
             if !expired.is_empty() {
                 join_all(expired.into_iter().map(&revoke)).await;
@@ -169,7 +182,7 @@ mod tests {
             let (lessor, revoked) = (Arc::clone(&lessor), Arc::clone(&revoked));
             let gone = Arc::clone(&lessor);
             lessor.expire(
-                || true,
+                || Some(1),
                 move |id| {
                     revoked.lock().expect("no panic").push((id, begin.elapsed().as_secs()));
                     gone.revoked(id);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tantalum_raft::Group;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
+use tonic::Status;
 
 use crate::command::Raft;
 
@@ -60,6 +61,43 @@ impl LogSpace {
         }
     }
 
+    /// Waits until there is space for the first of some encoded entries, which a leader sent. Returns how many there is space for, and
+    /// keeps it while the permit lives. An eighth may be on its way: the leader's own limit is lower than this one, so that a member
+    /// that follows never holds it up for long.
+    pub async fn admit_replicated(&self, entries: &[Vec<u8>]) -> Result<(usize, Option<OwnedSemaphorePermit>), Status> {
+        if entries.is_empty() {
+            return Ok((0, None));
+        }
+        let limit = self.group.log().max_entry_bytes();
+        if let Some(entry) = entries.iter().find(|entry| entry.len() > limit) {
+            let what = format!(
+                "an entry of {} bytes is too large for the raft log of this member, which takes {limit}; give all members \
+                 the same --raft-log-bytes",
+                entry.len()
+            );
+            tracing::error!("{what}");
+            return Err(Status::failed_precondition(what));
+        }
+        let (mut taken, mut units) = (0, 0);
+        for entry in entries {
+            let more = (entry.len() + ENTRY_OVERHEAD_BYTES).div_ceil(UNIT_BYTES);
+            if taken > 0 && units + more > self.units / 2 {
+                break;
+            }
+            (taken, units) = (taken + 1, units + more);
+        }
+        let units = units.min(self.units) as u32;
+        let permit = Arc::clone(&self.on_its_way).acquire_many_owned(units).await;
+        let permit = permit.map_err(|error| Status::internal(error.to_string()))?;
+        loop {
+            let purged = self.purged.notified();
+            if !self.is_beyond(3) {
+                return Ok((taken, Some(permit)));
+            }
+            purged.await;
+        }
+    }
+
     /// Purges whenever a quarter is needed, until the node stops.
     pub async fn keep_purged(self: Arc<Self>, raft: Raft) {
         let mut applied = raft.watch_apply_progress();
@@ -75,7 +113,9 @@ impl LogSpace {
             if raft.trigger().snapshot().await.is_err() {
                 return;
             }
-            let index = up_to.index;
+            // The newer half stays, for members that are a little behind; what is lacking after all is made up for by a snapshot.
+            let purged = self.group.bounds().purged.map_or(0, |(purged, _)| purged);
+            let index = up_to.index - up_to.index.saturating_sub(purged) / 2;
             if raft.watch_snapshot_progress().wait_until_ge(&Some(up_to)).await.is_err()
                 || raft.trigger().purge_log(index).await.is_err()
             {

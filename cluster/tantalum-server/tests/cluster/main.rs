@@ -1,0 +1,9 @@
+//! Clusters of several members, in this process and of the program itself.
+
+mod common;
+mod faults;
+mod history;
+mod members;
+mod processes;
+mod proxy;
+mod requests;
