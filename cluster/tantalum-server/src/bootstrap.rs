@@ -25,7 +25,7 @@ async fn ask(config: &ClusterConfig, name: &str) -> Vec<(String, Result<MembersR
     join_all(others.map(|url| async move { (url.clone(), members_at(&url, PATIENCE).await) })).await
 }
 
-fn find<'m>(members: &'m MembersResponse, is_it: impl Fn(&Member) -> bool) -> Option<&'m Member> {
+fn find(members: &MembersResponse, is_it: impl Fn(&Member) -> bool) -> Option<&Member> {
     members.members.iter().find(|member| is_it(member))
 }
 

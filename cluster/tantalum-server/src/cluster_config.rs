@@ -86,7 +86,9 @@ impl ClusterConfig {
     /// What is wrong with it, and where.
     pub fn from_toml(text: &str) -> io::Result<ClusterConfig> {
         let file: File = toml::from_str(text).map_err(|error| {
-            invalid(format!("the cluster's file is not one: {error}; write [members], and name = \"http://HOST:PORT\" for each"))
+            invalid(format!(
+                "the cluster's file is not one: {error}; write [members], and name = \"http://HOST:PORT\" for each"
+            ))
         })?;
         let urls = |urls| match urls {
             Urls::One(url) => vec![url],
@@ -106,7 +108,8 @@ impl ClusterConfig {
             }
             for url in urls {
                 if !is_url(url) {
-                    let what = format!("{place}: {url:?} of {name} is not http://HOST:PORT; members are reached without TLS");
+                    let what =
+                        format!("{place}: {url:?} of {name} is not http://HOST:PORT; members are reached without TLS");
                     return Err(invalid(what));
                 }
                 if let Some(other) = seen.insert(url.clone(), name.clone()) {

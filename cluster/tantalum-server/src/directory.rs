@@ -233,8 +233,9 @@ pub(crate) fn must_be_empty(path: &Path) -> io::Result<()> {
 /// Begins a new member, in a directory that must be empty.
 fn begin(path: &Path, member: MemberFile) -> io::Result<MemberFile> {
     must_be_empty(path)?;
-    for device in member.raft_log_devices.iter().filter(|device| device.exists()) {
-        let what = format!("{}: is there already; name a file that is not, or remove it, for raft's log", device.display());
+    if let Some(device) = member.raft_log_devices.iter().find(|device| device.exists()) {
+        let what =
+            format!("{}: is there already; name a file that is not, or remove it, for raft's log", device.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     write_member(path, &member)?;

@@ -293,7 +293,10 @@ async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Er
     let id = node.identity().member_id;
     node.close().await?;
     match is_removed {
-        true => Err(format!("member {id:x} was removed from its cluster; to have it back, add it anew with an empty directory").into()),
+        true => Err(format!(
+            "member {id:x} was removed from its cluster; to have it back, add it anew with an empty directory"
+        )
+        .into()),
         false => Ok(()),
     }
 }

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use openraft::async_runtime::Instant as _;
-use openraft::{ChangeMembers, RaftMetrics};
 use openraft::error::{ClientWriteError, RaftError};
 use openraft::raft::Precondition;
 use openraft::type_config::async_runtime::WatchReceiver;
+use openraft::{ChangeMembers, RaftMetrics};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::Status;
@@ -35,12 +35,25 @@ type Membership = openraft::Membership<u64, Member>;
 /// A change of the members.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum MembersChange {
-    Add { peer_urls: Vec<String>, is_learner: bool },
-    Promote { id: u64 },
-    Remove { id: u64 },
-    Update { id: u64, peer_urls: Vec<String> },
+    Add {
+        peer_urls: Vec<String>,
+        is_learner: bool,
+    },
+    Promote {
+        id: u64,
+    },
+    Remove {
+        id: u64,
+    },
+    Update {
+        id: u64,
+        peer_urls: Vec<String>,
+    },
     /// A member says what it is, when it was started. Its peer URLs count if it has none.
-    Publish { id: u64, member: Member },
+    Publish {
+        id: u64,
+        member: Member,
+    },
 }
 
 /// A member, as it is listed.
@@ -53,7 +66,8 @@ pub struct Listed {
 
 fn listed(membership: &Membership) -> Vec<Listed> {
     let voters: BTreeSet<u64> = membership.voter_ids().collect();
-    let list = |(id, member): (&u64, &Member)| Listed { id: *id, member: member.clone(), is_learner: !voters.contains(id) };
+    let list =
+        |(id, member): (&u64, &Member)| Listed { id: *id, member: member.clone(), is_learner: !voters.contains(id) };
     membership.nodes().map(list).collect()
 }
 
@@ -110,8 +124,7 @@ impl MembersChange {
                 if !is_learner && !voters.is_subset(&health.answering) {
                     return Err(Refusal::Unhealthy);
                 }
-                let member =
-                    Member { peer_urls: peer_urls.clone(), becomes_voter: !is_learner, ..Member::default() };
+                let member = Member { peer_urls: peer_urls.clone(), becomes_voter: !is_learner, ..Member::default() };
                 Ok(Some(ChangeMembers::AddNodes(BTreeMap::from([(new_id, member)]))))
             }
             MembersChange::Promote { id } => {
@@ -302,9 +315,9 @@ impl Node {
             if leads && effective.log_id() == committed.log_id() {
                 let is_joint = effective.membership().get_joint_config().len() > 1;
                 let health = node.health();
-                let ready = listed(effective.membership()).into_iter().filter(|listed| {
-                    listed.is_learner && listed.member.becomes_voter && health.is_in_sync(listed.id)
-                });
+                let ready = listed(effective.membership())
+                    .into_iter()
+                    .filter(|listed| listed.is_learner && listed.member.becomes_voter && health.is_in_sync(listed.id));
                 let ready: BTreeSet<u64> = ready.map(|listed| listed.id).collect();
                 if is_joint || !ready.is_empty() {
                     let _ = node.write_members(ChangeMembers::AddVoterIds(ready), *effective.log_id()).await;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cluster_config::ClusterConfig;
 use crate::auto_compaction::AutoCompaction;
+use crate::cluster_config::ClusterConfig;
 
 /// What a member is made as where there is none yet. Afterwards its directory knows.
 ///

@@ -18,10 +18,10 @@ use tokio::time::{Instant, timeout_at};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+pub use message::encode as encoded;
 pub use message::{LeaderAnswer, LeaderRequest};
 pub use network::Network;
 pub use service::serve_peers;
-pub use message::encode as encoded;
 
 use crate::api::peer as pb;
 use crate::api::peer::peer_client::PeerClient;
@@ -81,7 +81,8 @@ pub enum NoAnswer {
 impl From<Status> for NoAnswer {
     fn from(status: Status) -> NoAnswer {
         // Members refuse with these codes before they begin anything.
-        let is_refused = matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::Unimplemented);
+        let is_refused =
+            matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::Unimplemented);
         if is_refused || is_unconnected(&status) { NoAnswer::DidNothing } else { NoAnswer::Unknown }
     }
 }

@@ -91,10 +91,7 @@ impl Way {
         Ok(self.peers.message(self.to, encode(body).map_err(|status| self.failed(&status))?))
     }
 
-    fn client(
-        &self,
-        lane: Lane,
-    ) -> Result<pb::peer_client::PeerClient<tonic::transport::Channel>, RPCError<Config>> {
+    fn client(&self, lane: Lane) -> Result<pb::peer_client::PeerClient<tonic::transport::Channel>, RPCError<Config>> {
         self.peers.client(self.to, lane).map_err(|status| Unreachable::from_string(status.message()).into())
     }
 }

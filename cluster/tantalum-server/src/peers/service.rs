@@ -98,12 +98,13 @@ impl Peer for Service {
         let is_cut = taken < entries.len();
         let entries: Vec<openraft::alias::EntryOf<Config>> =
             entries[..taken].iter().map(|entry| decode(entry)).collect::<Result<_, _>>()?;
-        let mut next = prev_log_id.as_ref().map_or(0, |before| before.index + 1);
-        for entry in &entries {
-            if entry.log_id.index != next {
-                return Err(Status::invalid_argument("the entries of a message do not follow one another"));
-            }
-            next += 1;
+        let before = prev_log_id.as_ref().map(|before| before.index);
+        let indexes = [before].into_iter().chain(entries.iter().map(|entry| Some(entry.log_id.index)));
+        let follow = |(before, index): (Option<u64>, Option<u64>)| {
+            before.map_or(Some(0), |before| before.checked_add(1)) == index
+        };
+        if !indexes.clone().zip(indexes.skip(1)).all(follow) {
+            return Err(Status::invalid_argument("the entries of a message do not follow one another"));
         }
         let last = entries.last().map(|entry| entry.log_id);
         let request = AppendEntriesRequest { vote, prev_log_id, entries, leader_commit };

@@ -346,7 +346,8 @@ async fn a_rolling_restart_fails_no_write() {
             let mut written = 0u64;
             let mut at = 0;
             while !is_over.load(SeqCst) {
-                let put = pb::PutRequest { key: b"key".to_vec(), value: encode(&[written]).into(), ..Default::default() };
+                let put =
+                    pb::PutRequest { key: b"key".to_vec(), value: encode(&[written]).into(), ..Default::default() };
                 match Client::over(channels[at].clone()).kv.put(put).await {
                     Ok(_) => written += 1,
                     // As etcd's clients: another member is asked if this one certainly did not get it.

@@ -128,7 +128,7 @@ mod tests {
             operation(7, 8, None, &[1, 2]),
         ];
         assert_eq!(checked(&history, &[1, 2, 3]), Ok(()));
-        assert_eq!(checked(&[unknown.clone()], &[]), Ok(()));
+        assert_eq!(checked(std::slice::from_ref(&unknown), &[]), Ok(()));
         let refused = |more: Operation, last: &[u64]| {
             let history: Vec<_> = history.iter().cloned().chain([more]).collect();
             checked(&history, last).expect_err("it is refused")

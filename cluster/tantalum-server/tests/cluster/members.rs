@@ -209,8 +209,11 @@ async fn messages_for_others_change_nothing() {
     let port = cluster.ports[away];
     cluster.crash(away).await;
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.expect("it is free again");
-    let serving =
-        tokio::spawn(tantalum_server::serve_peers(stranger.running["a"].node.clone(), listener, std::future::pending()));
+    let serving = tokio::spawn(tantalum_server::serve_peers(
+        stranger.running["a"].node.clone(),
+        listener,
+        std::future::pending(),
+    ));
     let other = if away == "c" { "b" } else { "c" };
     for n in 0..20 {
         cluster.client(other).await.put("key", format!("{n}")).await;
@@ -247,7 +250,10 @@ async fn directories_that_are_mixed_up_are_refused() {
     let of = |name: &str| cluster.options_of(name, &options());
     let open = |path, options| async move { Node::open(path, options).await.expect_err("it is refused").to_string() };
     let refusal = open(cluster.path("a"), of("b")).await;
-    assert!(refusal.contains("is the directory of member a, and this one is to be b; name that one's directory"), "{refusal}");
+    assert!(
+        refusal.contains("is the directory of member a, and this one is to be b; name that one's directory"),
+        "{refusal}"
+    );
     let token = ClusterConfig { token: "another".to_owned(), ..cluster.config.clone() };
     let refusal = open(cluster.path("a"), NodeOptions { bootstrap: Bootstrap::New(token), ..of("a") }).await;
     assert!(refusal.contains("of the cluster that is named is member"), "{refusal}");

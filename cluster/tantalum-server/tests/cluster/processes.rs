@@ -46,7 +46,10 @@ impl Processes {
     /// Starts a member.
     pub fn run(&mut self, number: usize) {
         let (clients, peers) = self.ports[number];
-        let log = std::fs::File::options().create(true).append(true).open(self.directory.path().join(format!("{number}.log")));
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.directory.path().join(format!("{number}.log")));
         let child = Command::new(env!("CARGO_BIN_EXE_tantalum-server"))
             .arg("serve")
             .arg(self.directory.path().join(number.to_string()))
@@ -98,7 +101,8 @@ impl Processes {
             let client = Client::over(self.channel(number));
             until("a member serves", || {
                 let mut client = client.clone();
-                let request = tantalum_server::api::etcdserverpb::RangeRequest { key: b"none".to_vec(), ..Default::default() };
+                let request =
+                    tantalum_server::api::etcdserverpb::RangeRequest { key: b"none".to_vec(), ..Default::default() };
                 async move { client.kv.range(request).await.is_ok() }
             })
             .await;

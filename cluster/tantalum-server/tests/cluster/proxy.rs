@@ -68,7 +68,7 @@ impl Net {
 
     /// Puts two members apart.
     pub fn part(&self, one: usize, other: usize, apart: Apart) {
-        self.apart.send_modify(|all| drop(all.insert(pair(one, other), apart)));
+        self.apart.send_modify(|all| all.extend([(pair(one, other), apart)]));
     }
 
     /// Brings all together.

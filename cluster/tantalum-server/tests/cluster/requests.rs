@@ -144,8 +144,13 @@ async fn a_member_that_missed_more_than_the_log_keeps_gets_a_snapshot() {
     late.put("after", "2").await;
     assert_eq!(client.get("after").await, Some(b"2".to_vec()));
     // As the leader, it has the leases of the snapshot.
-    cluster.client(&leader).await.maintenance.move_leader(pb::MoveLeaderRequest { target_id: cluster.running[&away].id() })
-        .await.expect("it leads");
+    cluster
+        .client(&leader)
+        .await
+        .maintenance
+        .move_leader(pb::MoveLeaderRequest { target_id: cluster.running[&away].id() })
+        .await
+        .expect("it leads");
     let left = late.lease.lease_time_to_live(pb::LeaseTimeToLiveRequest { id: 2, keys: false }).await;
     assert_eq!(left.expect("it is told").into_inner().granted_ttl, 600);
     let left = late.lease.lease_time_to_live(pb::LeaseTimeToLiveRequest { id: 1, keys: false }).await;
@@ -154,7 +159,8 @@ async fn a_member_that_missed_more_than_the_log_keeps_gets_a_snapshot() {
     for name in [&leader, &away] {
         let mut client = cluster.client(name).await;
         client.get("after").await;
-        hashes.push(client.maintenance.hash_kv(pb::HashKvRequest { revision: 0 }).await.expect("computed").into_inner());
+        hashes
+            .push(client.maintenance.hash_kv(pb::HashKvRequest { revision: 0 }).await.expect("computed").into_inner());
     }
     assert_eq!(hashes[0].hash, hashes[1].hash, "{hashes:?}");
     cluster.stop().await;
@@ -175,7 +181,10 @@ async fn without_a_majority_requests_end_with_etcds_errors() {
     let (put, read) = tokio::join!(client.kv.put(put), other.kv.range(read));
     for (code, message) in [crate::common::refused(put), crate::common::refused(read)] {
         assert_eq!(code, Code::Unavailable);
-        assert!(message == "etcdserver: no leader" || message.starts_with("etcdserver: request timed out"), "{message}");
+        assert!(
+            message == "etcdserver: no leader" || message.starts_with("etcdserver: request timed out"),
+            "{message}"
+        );
     }
     assert_eq!(client.get_here("key").await, Some(b"1".to_vec()), "what the member has, it serves");
     cluster.run(&second).await;
