@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use openraft::ReadPolicy;
+use openraft::async_runtime::Instant as _;
 use openraft::error::{ClientWriteError, LinearizableReadError, RaftError};
 use openraft::type_config::async_runtime::WatchReceiver;
 use tokio::time::{Instant, timeout_at};
@@ -97,6 +98,18 @@ impl Node {
 
     fn leader(&self) -> Option<u64> {
         self.raft().metrics().borrow_watched().current_leader
+    }
+
+    /// Whether there is a leader, as far as can be known: one that this member heard of lately, or itself, if a majority answers.
+    pub(crate) fn has_leader(&self) -> bool {
+        let lately = 2 * self.options().election_timeout();
+        let metrics = self.raft().metrics();
+        let metrics = metrics.borrow_watched();
+        if metrics.current_leader != Some(metrics.id) {
+            return metrics.current_leader.is_some() && self.peers().has_heard_within(lately);
+        }
+        let is_alone = metrics.membership_config.voter_ids().eq([metrics.id]);
+        is_alone || metrics.last_quorum_acked.is_some_and(|at| at.elapsed() < lately)
     }
 
     /// Has the leader do something; waits for one while there is none.

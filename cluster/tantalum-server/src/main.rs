@@ -274,12 +274,17 @@ async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Er
         let mut gone = gone.clone();
         tokio::spawn(serve_peers(node.clone(), listener, async move { drop(gone.changed().await) }))
     });
-    let mut is_removed = false;
+    if peers.is_none() && node.has_others() {
+        node.close().await?;
+        let what = "its cluster has other members, which must reach this one: say --listen-peer HOST:PORT, or name the cluster as before";
+        return Err(what.into());
+    }
+    let mut ended = None;
     let stop = async {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            () = node.until_removed() => is_removed = true,
+            why = node.until_ended() => ended = Some(why),
         }
         node.hand_over().await;
         drop(stopping);
@@ -290,13 +295,9 @@ async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Er
         // Connections of members that hang are not waited for.
         let _ = tokio::time::timeout(PEERS_LEAVE, peers).await;
     }
-    let id = node.identity().member_id;
-    node.close().await?;
-    match is_removed {
-        true => Err(format!(
-            "member {id:x} was removed from its cluster; to have it back, add it anew with an empty directory"
-        )
-        .into()),
-        false => Ok(()),
+    let closed = node.close().await;
+    match ended {
+        Some(why) => Err(why.into()),
+        None => Ok(closed?),
     }
 }

@@ -224,16 +224,38 @@ impl Node {
         running.extend(tasks.map(|task| task.abort_handle()));
     }
 
-    /// Waits until this member was removed from its cluster. Its directory is of no use then, and is marked.
-    pub async fn until_removed(&self) {
+    /// Waits until this member can do nothing any more though it was not closed: because it was removed from its cluster, and then its
+    /// directory is marked, or because a device or raft failed. Returns which of these, and what to do.
+    pub async fn until_ended(&self) -> String {
         let mut removed = self.inner.peers.removed();
-        if removed.wait_for(|removed| *removed).await.is_err() {
-            std::future::pending::<()>().await;
+        let mut metrics = self.inner.raft.metrics();
+        let failed = async {
+            loop {
+                if let Err(error) = &metrics.borrow_watched().running_state {
+                    return error.to_string();
+                }
+                if metrics.changed().await.is_err() {
+                    return "raft has stopped".to_owned();
+                }
+            }
+        };
+        let id = self.inner.identity.member_id;
+        tokio::select! {
+            error = failed => format!("member {id:x} has failed: {error}; see to that, and start it again"),
+            _ = removed.wait_for(|removed| *removed) => {
+                let path = self.inner.path.clone();
+                if let Ok(Err(error)) = blocking(move || mark_removed(&path)).await {
+                    tracing::warn!("the directory of a removed member could not be marked: {error}");
+                }
+                format!("member {id:x} was removed from its cluster; to have it back, add it anew with an empty directory")
+            }
         }
-        let path = self.inner.path.clone();
-        if let Ok(Err(error)) = blocking(move || mark_removed(&path)).await {
-            tracing::warn!("the directory of a removed member could not be marked: {error}");
-        }
+    }
+
+    /// Whether the cluster has other members.
+    pub fn has_others(&self) -> bool {
+        let id = self.inner.identity.member_id;
+        self.inner.raft.metrics().borrow_watched().membership_config.nodes().any(|(other, _)| *other != id)
     }
 
     /// The member's identity.

@@ -67,6 +67,8 @@ pub struct Peers {
     /// Members have told this one that it is none any more.
     removed: watch::Sender<bool>,
     misdirected: Mutex<BTreeSet<(u64, u64, u64)>>,
+    /// When the leader last sent something that was taken.
+    heard: Mutex<Option<Instant>>,
 }
 
 /// A member did not answer.
@@ -141,8 +143,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Peers {
     pub fn new(identity: Identity, patience: Duration, max_request_bytes: usize) -> Peers {
         let removed = watch::Sender::new(false);
-        let (known, misdirected) = Default::default();
-        Peers { identity, patience, max_request_bytes, known, removed, misdirected }
+        let (known, misdirected, heard) = Default::default();
+        Peers { identity, patience, max_request_bytes, known, removed, misdirected, heard }
     }
 
     /// A message that is received has so many bytes, at most.
@@ -229,6 +231,15 @@ impl Peers {
                 return;
             }
         }
+    }
+
+    fn note_heard(&self) {
+        *locked(&self.heard) = Some(Instant::now());
+    }
+
+    /// Whether the leader has sent something within a time.
+    pub fn has_heard_within(&self, time: Duration) -> bool {
+        locked(&self.heard).is_some_and(|at| at.elapsed() < time)
     }
 
     /// This member is none any more.

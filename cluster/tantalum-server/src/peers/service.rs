@@ -110,6 +110,9 @@ impl Peer for Service {
         let request = AppendEntriesRequest { vote, prev_log_id, entries, leader_commit };
         let mut appended = self.node.raft().append_entries(request).await.map_err(failed)?;
         drop(space);
+        if !matches!(appended, AppendEntriesResponse::HigherVote(_)) {
+            self.node.peers().note_heard();
+        }
         if is_cut && matches!(appended, AppendEntriesResponse::Success) {
             appended = AppendEntriesResponse::PartialSuccess(last);
         }

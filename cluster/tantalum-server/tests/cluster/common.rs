@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 use std::time::Duration;
 
 use tantalum_server::api::etcdserverpb as pb;
@@ -44,18 +45,47 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut()
     tokio::time::timeout(PATIENCE, waited).await.unwrap_or_else(|_| panic!("it never comes: {what}"));
 }
 
-/// A free port of this machine, most likely for a while.
-pub async fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-    listener.local_addr().expect("it listens").port()
+/// A port that nothing of this machine listens at, and that no other caller here gets: below those of outgoing connections.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let from_pid = std::process::id().wrapping_mul(97) as u16;
+        let port = 10_000 + from_pid.wrapping_add(NEXT.fetch_add(1, SeqCst)) % 20_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// What runs until it is stopped.
+struct Serving {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Serving {
+    fn start<F: Future<Output = std::io::Result<()>> + Send + 'static>(
+        serve: impl FnOnce(oneshot::Receiver<()>) -> F,
+    ) -> Serving {
+        let (stop, stopped) = oneshot::channel();
+        Serving { stop, task: tokio::spawn(serve(stopped)) }
+    }
+
+    async fn stop(self) {
+        drop(self.stop);
+        let served = tokio::time::timeout(PATIENCE, self.task).await.expect("connections end");
+        served.expect("no panic").expect("it served");
+    }
 }
 
 /// A member that runs.
 pub struct Running {
     pub node: Node,
     pub address: String,
-    stop: Vec<oneshot::Sender<()>>,
-    tasks: Vec<JoinHandle<std::io::Result<()>>>,
+    port: u16,
+    clients: Serving,
+    /// `None` while others do not reach it.
+    peers: Option<Serving>,
 }
 
 impl Running {
@@ -64,13 +94,25 @@ impl Running {
         let clients = TcpListener::bind("127.0.0.1:0").await?;
         let address = clients.local_addr()?.to_string();
         let node = Node::open(directory, options).await?;
-        let (stop_peers, peers_stopped) = oneshot::channel::<()>();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let tasks = vec![
-            tokio::spawn(serve(node.clone(), clients, async move { drop(stopped.await) })),
-            tokio::spawn(serve_peers(node.clone(), peers, async move { drop(peers_stopped.await) })),
-        ];
-        Ok(Running { node, address, stop: vec![stop, stop_peers], tasks })
+        let of = node.clone();
+        let clients = Serving::start(|stopped| serve(of, clients, async move { drop(stopped.await) }));
+        let mut running = Running { node, address, port, clients, peers: None };
+        running.serve_peers(peers);
+        Ok(running)
+    }
+
+    fn serve_peers(&mut self, listener: TcpListener) {
+        let node = self.node.clone();
+        self.peers = Some(Serving::start(|stopped| serve_peers(node, listener, async move { drop(stopped.await) })));
+    }
+
+    /// Has no other member reach it.
+    pub async fn cut_off(&mut self) {
+        self.peers.take().expect("it is reached").stop().await;
+    }
+
+    pub async fn reach_again(&mut self) {
+        self.serve_peers(TcpListener::bind(("127.0.0.1", self.port)).await.expect("it is free still"));
     }
 
     pub fn id(&self) -> u64 {
@@ -83,10 +125,9 @@ impl Running {
 
     /// Ends the member without handing over what it leads.
     pub async fn crash(self) {
-        drop(self.stop);
-        for task in self.tasks {
-            let served = tokio::time::timeout(PATIENCE, task).await.expect("connections end");
-            served.expect("no panic").expect("it served");
+        self.clients.stop().await;
+        if let Some(peers) = self.peers {
+            peers.stop().await;
         }
         self.node.close().await.expect("it closes");
     }
@@ -110,7 +151,7 @@ impl Cluster {
         let mut ports = BTreeMap::new();
         let mut members = BTreeMap::new();
         for name in names {
-            let port = free_port().await;
+            let port = free_port();
             ports.insert((*name).to_owned(), port);
             members.insert((*name).to_owned(), vec![format!("http://127.0.0.1:{port}")]);
         }
@@ -236,13 +277,29 @@ impl Client {
         self.cluster.member_list(request).await.expect("they are listed").into_inner().members
     }
 
-    /// Watches a key's events from a revision on.
+    /// Watches a key's events from a revision on; from 0, later ones.
     pub async fn watch(&mut self, key: &str, start_revision: i64) -> Watching {
+        self.watch_with(key, start_revision, &[]).await
+    }
+
+    pub async fn watch_requiring_leader(&mut self, key: &str) -> Watching {
+        self.watch_with(key, 0, &[("hasleader", "true")]).await
+    }
+
+    async fn watch_with(
+        &mut self,
+        key: &str,
+        start_revision: i64,
+        metadata: &[(&'static str, &'static str)],
+    ) -> Watching {
         let create = pb::WatchCreateRequest { key: key.into(), start_revision, ..Default::default() };
         let (requests, stream) = mpsc::channel(8);
         let request_union = Some(pb::watch_request::RequestUnion::CreateRequest(create));
         requests.send(pb::WatchRequest { request_union }).await.expect("the stream is open");
-        let stream = tokio_stream::wrappers::ReceiverStream::new(stream);
+        let mut stream = tonic::Request::new(tokio_stream::wrappers::ReceiverStream::new(stream));
+        for (name, value) in metadata {
+            stream.metadata_mut().insert(*name, value.parse().expect("text"));
+        }
         let mut responses = self.watch.watch(stream).await.expect("it watches").into_inner();
         let created = responses.message().await.expect("the stream is whole").expect("the stream is open");
         assert!(created.created && !created.canceled, "{created:?}");
@@ -254,6 +311,12 @@ impl Watching {
     pub async fn next(&mut self) -> pb::WatchResponse {
         let next = tokio::time::timeout(PATIENCE, self.responses.message()).await;
         next.expect("something comes").expect("the stream is whole").expect("the stream is open")
+    }
+
+    /// Waits until the stream ends.
+    pub async fn end(&mut self) -> Result<(), Status> {
+        while tokio::time::timeout(PATIENCE, self.responses.message()).await.expect("it ends")?.is_some() {}
+        Ok(())
     }
 
     /// The values of the next so many events.

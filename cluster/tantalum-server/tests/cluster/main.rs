@@ -1,6 +1,7 @@
 //! Clusters of several members, in this process and of the program itself.
 
 mod common;
+mod etcdctl;
 mod faults;
 mod history;
 mod members;

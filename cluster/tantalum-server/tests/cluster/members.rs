@@ -50,7 +50,7 @@ async fn learners_are_promoted_when_they_are_in_sync_and_members_are_replaced() 
     for n in 0..100 {
         client.put(&format!("key {n}"), vec![n as u8; 20_000]).await;
     }
-    let port = free_port().await;
+    let port = free_port();
     let added = client.cluster.member_add(add(port, true)).await.expect("it is new").into_inner();
     let id = added.member.expect("it is told").id;
     assert_eq!(added.members.len(), 4);
@@ -94,14 +94,15 @@ async fn learners_are_promoted_when_they_are_in_sync_and_members_are_replaced() 
     let left = other.cluster.member_remove(pb::MemberRemoveRequest { id: gone }).await.expect("it is one").into_inner();
     assert!(left.members.len() == 3 && left.members.iter().all(|member| member.id != gone));
     let removed = cluster.running.remove(&leader).expect("it runs");
-    tokio::time::timeout(crate::common::PATIENCE, removed.node.until_removed()).await.expect("it hears of it");
+    let why = tokio::time::timeout(crate::common::PATIENCE, removed.node.until_ended()).await.expect("it hears of it");
+    assert!(why.contains("was removed from its cluster"), "{why}");
     removed.crash().await;
     let again = Node::open(cluster.path(&leader), cluster.options_of(&leader, &options())).await;
     assert!(again.expect_err("it is none").to_string().contains("was removed from its cluster"));
     let refusal = refused(other.cluster.member_remove(pb::MemberRemoveRequest { id: gone }).await);
     assert_eq!(refusal, (Code::NotFound, "etcdserver: member not found".to_owned()));
     other.put("after", "1").await;
-    let port = free_port().await;
+    let port = free_port();
     other.cluster.member_add(add(port, false)).await.expect("it is new");
     cluster.config.members.remove(&leader);
     cluster.join("e", port).await;
@@ -110,7 +111,7 @@ async fn learners_are_promoted_when_they_are_in_sync_and_members_are_replaced() 
 
     // Restarts need no flags; a member's URL changes.
     cluster.crash("e").await;
-    let moved = free_port().await;
+    let moved = free_port();
     let id = other.members().await.into_iter().find(|member| member.name == "e").expect("it is one").id;
     let update = pb::MemberUpdateRequest { id, peer_ur_ls: vec![url(moved)] };
     other.cluster.member_update(update).await.expect("it is one");
@@ -126,7 +127,7 @@ async fn learners_are_promoted_when_they_are_in_sync_and_members_are_replaced() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_only_member_gets_others_and_leaves() {
     let mut cluster = Cluster::start(&[]).await;
-    let port = free_port().await;
+    let port = free_port();
     cluster.config.members.insert("first".to_owned(), vec![url(port)]);
     cluster.ports.insert("first".to_owned(), port);
     let alone = NodeOptions { name: "first".to_owned(), peer_urls: vec![url(port)], ..options() };
@@ -139,7 +140,7 @@ async fn the_only_member_gets_others_and_leaves() {
     let too_few = "etcdserver: re-configuration failed due to not enough started members";
     assert_eq!(refusal, (Code::FailedPrecondition, too_few.to_owned()));
     for (count, name) in [(2, "second"), (3, "third")] {
-        let port = free_port().await;
+        let port = free_port();
         client.cluster.member_add(add(port, false)).await.expect("it is new");
         // Though it was not started, requests go on.
         client.put("key", name).await;
@@ -150,7 +151,8 @@ async fn the_only_member_gets_others_and_leaves() {
     let mut other = cluster.client("second").await;
     other.cluster.member_remove(only).await.expect("two are left");
     let first = cluster.running.remove("first").expect("it runs");
-    tokio::time::timeout(crate::common::PATIENCE, first.node.until_removed()).await.expect("it hears of it");
+    let why = tokio::time::timeout(crate::common::PATIENCE, first.node.until_ended()).await.expect("it hears of it");
+    assert!(why.contains("was removed from its cluster"), "{why}");
     first.crash().await;
     assert_eq!(cluster.client("third").await.get("key").await, Some(b"third".to_vec()));
     cluster.stop().await;
@@ -225,7 +227,7 @@ async fn messages_for_others_change_nothing() {
     let options = cluster.options_of(away, &options());
     let elsewhere = cluster.directory.path().join("elsewhere");
     let mut config = cluster.config.clone();
-    config.members.insert("d".to_owned(), vec![url(free_port().await)]);
+    config.members.insert("d".to_owned(), vec![url(free_port())]);
     let other_cluster = NodeOptions { name: "d".to_owned(), bootstrap: Bootstrap::New(config), ..options.clone() };
     let refusal = Node::open(&elsewhere, other_cluster).await.expect_err("it is no member").to_string();
     assert!(refusal.contains("and the cluster that is named is"), "{refusal}");
@@ -267,7 +269,7 @@ async fn directories_that_are_mixed_up_are_refused() {
     let join = |name: &str| NodeOptions { bootstrap: Bootstrap::Join(cluster.config.clone()), ..of(name) };
     assert!(open(empty.clone(), join("a")).await.contains("was started before"));
     let mut with_d = cluster.config.clone();
-    with_d.members.insert("d".to_owned(), vec![url(free_port().await)]);
+    with_d.members.insert("d".to_owned(), vec![url(free_port())]);
     let d = NodeOptions { name: "d".to_owned(), bootstrap: Bootstrap::Join(with_d), ..options() };
     let refusal = open(empty.clone(), d).await;
     assert!(refusal.contains("add it first (member add d --peer-urls="), "{refusal}");

@@ -30,7 +30,7 @@ impl Processes {
         let (net, mut ports, mut members) = (Net::new(), Vec::new(), String::from("[members]\n"));
         for number in 0..3 {
             let proxy = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-            let (clients, peers) = (free_port().await, free_port().await);
+            let (clients, peers) = (free_port(), free_port());
             members.push_str(&format!("{number} = \"http://{}\"\n", proxy.local_addr().expect("it listens")));
             net.serve(proxy, number, peers);
             ports.push((clients, peers));

@@ -197,3 +197,68 @@ async fn without_a_majority_requests_end_with_etcds_errors() {
     assert_eq!(cluster.client(&second).await.get("key").await, Some(b"3".to_vec()));
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn watchers_of_a_member_that_gets_a_snapshot_miss_nothing_unawares() {
+    let mut cluster = Cluster::start(&["a", "b", "c"]).await;
+    let [leader, away, other] = <[String; 3]>::try_from(leader_first(&cluster).await).expect("three");
+    let mut client = cluster.client(&leader).await;
+    let mut of_away = cluster.client(&away).await;
+    let mut watching = of_away.watch("key", 0).await;
+    let mut values = Vec::new();
+    for is_compacted in [false, true] {
+        let value = format!("before, {is_compacted}");
+        client.put("key", value.clone()).await;
+        assert_eq!(watching.values(1).await, [value]);
+        cluster.running.get_mut(&away).expect("it runs").cut_off().await;
+        values.clear();
+        for n in 0..200 {
+            values.push(format!("{n:020000}"));
+            client.put("key", values[n].clone()).await;
+        }
+        if is_compacted {
+            let revision = client.put("other", "1").await.revision;
+            client.kv.compact(pb::CompactionRequest { revision, physical: true }).await.expect("it is done");
+        }
+        cluster.running.get_mut(&away).expect("it runs").reach_again().await;
+        if !is_compacted {
+            assert_eq!(watching.values(200).await, values);
+        }
+    }
+    // They are told what is given up, as the clients of etcd are.
+    let ended = watching.next().await;
+    assert!(ended.canceled && ended.compact_revision > 0, "{ended:?}");
+    let mut watching = of_away.watch("key", ended.compact_revision).await;
+    cluster.client(&other).await.put("key", "after").await;
+    assert_eq!(watching.values(1).await, ["after"]);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn clients_that_require_a_leader_are_told_when_there_is_none() {
+    let mut cluster = Cluster::start(&["a", "b", "c"]).await;
+    let [_, follower, _] = <[String; 3]>::try_from(leader_first(&cluster).await).expect("three");
+    let mut client = cluster.client(&follower).await;
+    client.put("key", "1").await;
+    let requiring = |request: pb::RangeRequest| {
+        let mut request = tonic::Request::new(request);
+        request.metadata_mut().insert("hasleader", "true".parse().expect("text"));
+        request
+    };
+    let here = || pb::RangeRequest { key: b"key".to_vec(), serializable: true, ..Default::default() };
+    client.kv.range(requiring(here())).await.expect("there is a leader");
+    let mut watching = client.watch_requiring_leader("key").await;
+    cluster.running.get_mut(&follower).expect("it runs").cut_off().await;
+    let no_leader = (Code::Unavailable, "etcdserver: no leader".to_owned());
+    assert_eq!(crate::common::refused(watching.end().await), no_leader);
+    assert_eq!(crate::common::refused(client.kv.range(requiring(here())).await), no_leader);
+    assert_eq!(client.get_here("key").await, Some(b"1".to_vec()), "others are served");
+    cluster.running.get_mut(&follower).expect("it runs").reach_again().await;
+    until("there is a leader again", || {
+        let mut client = client.clone();
+        let request = requiring(here());
+        async move { client.kv.range(request).await.is_ok() }
+    })
+    .await;
+    cluster.stop().await;
+}
