@@ -8,17 +8,21 @@ use std::time::Duration;
 use openraft::ReadPolicy;
 use openraft::async_runtime::Instant as _;
 use openraft::error::{ClientWriteError, LinearizableReadError, RaftError};
+use openraft::impls::ProgressResponder;
 use openraft::type_config::async_runtime::WatchReceiver;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use crate::api::etcdserverpb::alarm_request::AlarmAction;
 use crate::api::etcdserverpb::{AlarmRequest, AlarmType};
-use crate::command::{Answer, Command, Encoded};
+use crate::command::{Answer, Command, Config, Encoded};
 use crate::mvcc;
 use crate::node::Node;
 use crate::peers::{LeaderAnswer, LeaderRequest, NoAnswer};
 use crate::refusal::Refusal;
+
+/// What raft knows a leadership by: no other has the same.
+pub(crate) type Leadership = openraft::alias::CommittedLeaderIdOf<Config>;
 
 /// A part of a command that is cut has so many bytes, at most.
 const MAX_PART_BYTES: usize = 512 << 10;
@@ -132,13 +136,14 @@ impl Node {
                         Some(body) => Vec::clone(body),
                         None => encoded.insert(crate::peers::encoded(&request)?).clone(),
                     };
-                    match self.peers().forward(id, body, deadline).await {
+                    match self.forward(id, body, &request, deadline).await {
                         Ok(LeaderAnswer::NotLeader) => {}
                         Ok(LeaderAnswer::Refused(refusal)) => return Err(refusal.into()),
                         Ok(answer) => return Ok(answer),
                         Err(NoAnswer::DidNothing) => {}
                         Err(NoAnswer::Unknown) if request.is_read() => {}
                         Err(NoAnswer::Unknown) if Instant::now() >= deadline => return Err(Refusal::TimedOut.into()),
+                        Err(NoAnswer::Unknown) if self.leader() != leader => return Err(Refusal::LeaderFailed.into()),
                         Err(NoAnswer::Unknown) => return Err(Refusal::ConnectionLost.into()),
                     }
                 }
@@ -148,6 +153,32 @@ impl Node {
                 return Err(if leader.is_some() { Refusal::TimedOut } else { Refusal::NoLeader }.into());
             }
             self.until_another_leader(leader, deadline).await?;
+        }
+    }
+
+    /// Asks a leader, for as long as it leads; what changes something is waited for a little longer.
+    async fn forward(
+        &self,
+        leader: u64,
+        body: Vec<u8>,
+        request: &LeaderRequest,
+        deadline: Instant,
+    ) -> Result<LeaderAnswer, NoAnswer> {
+        let asked = self.peers().forward(leader, body, deadline);
+        let superseded = async {
+            let mut metrics = self.raft().metrics();
+            while metrics.borrow_watched().current_leader == Some(leader) {
+                if metrics.changed().await.is_err() {
+                    return;
+                }
+            }
+            if !request.is_read() {
+                tokio::time::sleep(self.options().election_timeout()).await;
+            }
+        };
+        tokio::select! {
+            answer = asked => answer,
+            () = superseded => Err(NoAnswer::Unknown),
         }
     }
 
@@ -195,9 +226,10 @@ impl Node {
         if matches!(request, LeaderRequest::ReadIndex) {
             return LeaderAnswer::ReadIndex(index);
         }
-        if let Err(_stopped) = self.until_applied(index).await {
+        let (Ok(()), Some((term, _))) = (self.until_applied(index).await, self.leadership()) else {
             return LeaderAnswer::NotLeader;
-        }
+        };
+        self.lessor().lead_in(term);
         match request {
             LeaderRequest::LeaseRenew { id } => LeaderAnswer::Renewed(self.lessor().renew(*id)),
             LeaderRequest::LeaseTimeToLive { id } => LeaderAnswer::TimeToLive(self.lessor().time_to_live(*id)),
@@ -205,6 +237,22 @@ impl Node {
             LeaderRequest::ReadIndex | LeaderRequest::Propose(_) | LeaderRequest::ChangeMembers(_) => {
                 LeaderAnswer::ReadIndex(index)
             }
+        }
+    }
+
+    /// The term in which this member leads, and what raft knows its leadership by.
+    pub(crate) fn leadership(&self) -> Option<(u64, Leadership)> {
+        let leadership = self.raft().as_leader().ok()?.to_committed_leader_id();
+        Some((leadership.term, leadership))
+    }
+
+    /// Ends a lease that has expired, if this member still leads as it did then. A failure is tried again.
+    pub(crate) async fn revoke_expired(&self, id: i64, leadership: Leadership) {
+        let Ok(_space) = self.space().admit(0).await else { return };
+        let (responder, applied) = ProgressResponder::complete_only();
+        let write = self.raft().write(Command::LeaseRevoke { id }).responder(responder).with_leader(leadership);
+        if write.await.is_ok() {
+            let _ = applied.await;
         }
     }
 
@@ -273,6 +321,11 @@ impl Node {
         let is_voter = self.raft().voter_ids().any(|voter| voter == to);
         if !is_voter {
             return Err(Refusal::BadTransferee.into());
+        }
+        // A leader that begins to hand over takes no writes until there is another.
+        let is_answering = self.answers(&self.raft().metrics().borrow_watched(), to);
+        if !is_answering {
+            return Err(Refusal::Unhealthy.into());
         }
         self.raft().trigger().transfer_leader(to).await.map_err(|_| Refusal::Stopped)?;
         let deadline = Instant::now() + self.options().request_timeout();

@@ -175,23 +175,16 @@ impl Node {
     /// The tasks know the node weakly: they end with its last handle.
     fn start_tasks(&self) {
         let Inner { raft, space, lessor, .. } = &*self.inner;
-        let weak = self.downgrade();
-        let revoke = move |id| {
+        let (weak, leading) = (self.downgrade(), self.downgrade());
+        let revoke = move |id, leadership| {
             let node = weak.upgrade();
             async move {
                 if let Some(node) = node {
-                    // Refused if a client has revoked it; a failure is tried again.
-                    let _ = node.propose(Command::LeaseRevoke { id }).await;
+                    node.revoke_expired(id, leadership).await;
                 }
             }
         };
-        let leader = raft.clone();
-        let leads_in = move || {
-            let metrics = leader.metrics();
-            let metrics = metrics.borrow_watched();
-            (metrics.current_leader == Some(metrics.id)).then_some(metrics.current_term)
-        };
-        let expire = Arc::clone(lessor).expire(leads_in, revoke);
+        let expire = Arc::clone(lessor).expire(move || leading.upgrade()?.leadership(), revoke);
         let sweep = sweep_when_compacted(self.downgrade(), raft.clone(), Arc::clone(&self.inner.compacted));
         let (of, to) = (self.downgrade(), self.downgrade());
         let revision = move || {

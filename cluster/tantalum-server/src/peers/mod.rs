@@ -200,11 +200,16 @@ impl Peers {
             "this is member {member_id:x} of cluster {cluster_id:x}, and the message is for member {to:x} of cluster {cluster:x}, \
              from {from:x}; correct the URLs with which members were started, or by member update"
         );
-        let mut misdirected = locked(&self.misdirected);
-        if misdirected.len() < REMEMBERED && misdirected.insert((cluster, to, from)) {
+        if self.is_news((cluster, to, from)) {
             tracing::warn!("refused a message: {what}");
         }
         Err(Status::failed_precondition(what))
+    }
+
+    /// Whether a wrong address, of a message that came or, as from this member, was sent, is noticed for the first time.
+    fn is_news(&self, address: (u64, u64, u64)) -> bool {
+        let mut misdirected = locked(&self.misdirected);
+        misdirected.len() < REMEMBERED && misdirected.insert(address)
     }
 
     /// Asks the leader to do something, until a deadline.

@@ -65,6 +65,12 @@ impl Way {
             // Only a member that knows that this one was removed says so.
             self.peers.note_removed();
         }
+        let identity = self.peers.identity;
+        if status.code() == Code::FailedPrecondition
+            && self.peers.is_news((identity.cluster_id, self.to, identity.member_id))
+        {
+            tracing::warn!("member {:x} refused a message: {}", self.to, status.message());
+        }
         match is_unconnected(status) || status.code() == Code::FailedPrecondition {
             true => Unreachable::from_string(status.message()).into(),
             false => NetworkError::from_string(status.message()).into(),
