@@ -312,7 +312,7 @@ impl Node {
     /// etcd's, if this member does not lead, or the other cannot, or does not in time.
     pub(crate) async fn move_leader(&self, to: u64) -> Result<(), Status> {
         let id = self.identity().member_id;
-        if self.leader() != Some(id) {
+        if !self.raft().is_leader() {
             return Err(Refusal::NotLeader.into());
         }
         if to == id {
@@ -322,11 +322,14 @@ impl Node {
         if !is_voter {
             return Err(Refusal::BadTransferee.into());
         }
-        // A leader that begins to hand over takes no writes until there is another.
-        let is_answering = self.answers(&self.raft().metrics().borrow_watched(), to);
-        if !is_answering {
-            return Err(Refusal::Unhealthy.into());
-        }
+        // A leader that begins to hand over takes no writes until there is another; one that has just begun to lead has no answers yet.
+        let answering = async {
+            while !self.answers(&self.raft().metrics().borrow_watched(), to) {
+                tokio::time::sleep(RETRY).await;
+            }
+        };
+        let answers = tokio::time::timeout(self.options().election_timeout(), answering).await;
+        answers.map_err(|_| Status::from(Refusal::Unhealthy))?;
         self.raft().trigger().transfer_leader(to).await.map_err(|_| Refusal::Stopped)?;
         let deadline = Instant::now() + self.options().request_timeout();
         while self.leader() != Some(to) {
@@ -351,7 +354,7 @@ impl Node {
             let matched = |voter: &u64| metrics.replication.as_ref().and_then(|of| of.get(voter).copied().flatten());
             voters.into_iter().filter(answers).max_by_key(matched)
         };
-        let Some(successor) = successor.filter(|_| self.leader() == Some(id)) else { return };
+        let Some(successor) = successor.filter(|_| self.raft().is_leader()) else { return };
         if self.raft().trigger().transfer_leader(successor).await.is_err() {
             return;
         }

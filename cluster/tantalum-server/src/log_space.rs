@@ -1,7 +1,7 @@
 //! Space in raft's log: entries are purged before there are too many bytes of them, and what would not fit waits.
 //!
-//! Invariant: what is needed of the log, and what is on its way there, is three quarters of what may be needed at most; an append that
-//! finds the log full would stop the node.
+//! Invariant: what is needed of the log, and what is on its way there, is three quarters of what may be needed at most, and an eighth more
+//! where another member leads; an append that finds the log full would stop the node.
 
 use std::io;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ const PURGE_POLL: Duration = Duration::from_millis(2);
 pub(crate) struct LogSpace {
     group: Group,
     on_its_way: Arc<Semaphore>,
+    /// As `on_its_way`, of what a leader sent. Requests of this member's own clients, from when it led, may wait for that.
+    replicated: Arc<Semaphore>,
     units: usize,
     purged: Notify,
 }
@@ -31,7 +33,9 @@ pub(crate) struct LogSpace {
 impl LogSpace {
     pub fn new(group: Group) -> LogSpace {
         let units = (group.log().stats().live_limit_bytes as usize / 4 / UNIT_BYTES).max(1);
-        LogSpace { group, on_its_way: Arc::new(Semaphore::new(units)), units, purged: Notify::new() }
+        let (on_its_way, replicated) = (Semaphore::new(units), Semaphore::new(units.div_ceil(2)));
+        let (on_its_way, replicated) = (Arc::new(on_its_way), Arc::new(replicated));
+        LogSpace { group, on_its_way, replicated, units, purged: Notify::new() }
     }
 
     /// The largest command that an entry has space for.
@@ -86,8 +90,8 @@ impl LogSpace {
             }
             (taken, units) = (taken + 1, units + more);
         }
-        let units = units.min(self.units) as u32;
-        let permit = Arc::clone(&self.on_its_way).acquire_many_owned(units).await;
+        let units = units.min(self.units.div_ceil(2)) as u32;
+        let permit = Arc::clone(&self.replicated).acquire_many_owned(units).await;
         let permit = permit.map_err(|error| Status::internal(error.to_string()))?;
         loop {
             let purged = self.purged.notified();

@@ -254,6 +254,11 @@ async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Er
     };
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let node = Node::open(arguments.directory, options).await?;
+    if peer_listener.is_none() && node.has_others() {
+        node.close().await?;
+        let what = "its cluster has other members, which must reach this one: say --listen-peer HOST:PORT, or name the cluster as before";
+        return Err(what.into());
+    }
     println!("serving clients at {address}");
     let (stopping, stopped) = watch::channel(());
     let until_stopped = || {
@@ -274,11 +279,6 @@ async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Er
         let mut gone = gone.clone();
         tokio::spawn(serve_peers(node.clone(), listener, async move { drop(gone.changed().await) }))
     });
-    if peers.is_none() && node.has_others() {
-        node.close().await?;
-        let what = "its cluster has other members, which must reach this one: say --listen-peer HOST:PORT, or name the cluster as before";
-        return Err(what.into());
-    }
     let mut ended = None;
     let stop = async {
         tokio::select! {

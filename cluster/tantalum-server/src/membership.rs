@@ -206,7 +206,10 @@ impl Node {
     pub(crate) async fn change_members(&self, change: MembersChange) -> Result<(u64, Vec<Listed>), Status> {
         match self.ask_leader(LeaderRequest::ChangeMembers(change)).await? {
             LeaderAnswer::Members { index, id, members } => {
-                self.until_applied(index).await?;
+                let own_id = self.identity().member_id;
+                if members.iter().any(|listed| listed.id == own_id) {
+                    self.members_at_least(index).await?;
+                }
                 Ok((id, members))
             }
             other => Err(Status::internal(format!("the leader answered with {other:?}"))),
@@ -251,7 +254,9 @@ impl Node {
         let (now, at) = {
             let metrics = self.raft().metrics();
             let metrics = metrics.borrow_watched();
-            if metrics.last_applied.is_none_or(|applied| applied.index < read) {
+            let is_applied = metrics.last_applied.is_some_and(|applied| applied.index >= read);
+            // What another change makes of them is certain when it is committed.
+            if !is_applied || metrics.membership_config.log_id() != metrics.committed_membership_config.log_id() {
                 return Err(Unchanged::TryAgain);
             }
             (metrics.membership_config.membership().clone(), *metrics.membership_config.log_id())
@@ -261,7 +266,10 @@ impl Node {
             return Ok(LeaderAnswer::Members { index: read, id, members: listed(&now) });
         };
         let (index, after) = self.write_members(changes, at).await?;
-        if let (MembersChange::Remove { .. }, Some(member)) = (change, now.get_node(&id).cloned()) {
+        // A leader that is removed notices when it has stepped down.
+        if let (MembersChange::Remove { .. }, Some(member)) = (change, now.get_node(&id).cloned())
+            && id != self.identity().member_id
+        {
             let peers = self.peers_handle();
             tokio::spawn(async move { peers.tell_removed(id, &member).await });
         }
@@ -297,7 +305,8 @@ impl Node {
             let (effective, committed, leads) = {
                 let metrics = node.raft().metrics();
                 let metrics = metrics.borrow_watched();
-                let leads = metrics.current_leader == Some(metrics.id);
+                // Raft's vote for a leader that was removed stays.
+                let leads = metrics.state.is_leader();
                 (metrics.membership_config.clone(), metrics.committed_membership_config.clone(), leads)
             };
             let id = node.identity().member_id;

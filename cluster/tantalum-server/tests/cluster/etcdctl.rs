@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::common::{Cluster, free_port};
+use crate::common::{Cluster, free_port, options};
 
 /// Runs it with all endpoints. Returns what it prints.
 async fn run(endpoints: &str, arguments: &[&str]) -> String {
@@ -43,6 +43,16 @@ async fn etcdctl_finds_a_cluster() {
         let moved = run(&all, &["move-leader", &format!("{id:x}")]).await;
         let is_there = cluster.running[name].client().await.status().await.leader == id;
         assert!(is_there && (moved.contains("Leadership transferred") || moved.is_empty()), "{moved}");
+    }
+    for (number, endpoint) in endpoints.iter().enumerate() {
+        let saved = cluster.directory.path().join(format!("saved {number}"));
+        let told = run(endpoint, &["snapshot", "save", &saved.display().to_string()]).await;
+        assert!(told.contains("Snapshot saved at"), "{told}");
+        let restored = cluster.directory.path().join(format!("restored {number}"));
+        tantalum_server::restore(saved, &restored, &options()).await.expect("it is a snapshot");
+        let node = tantalum_server::Node::open(restored, options()).await.expect("it is a member");
+        assert!(!node.has_others());
+        node.close().await.expect("it closes");
     }
     let url = format!("http://127.0.0.1:{}", free_port());
     let added = run(&all, &["member", "add", "d", "--learner", &format!("--peer-urls={url}")]).await;
