@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use openraft::ReadPolicy;
 use openraft::async_runtime::Instant as _;
 use openraft::error::{ClientWriteError, LinearizableReadError, RaftError};
 use openraft::impls::ProgressResponder;
 use openraft::type_config::async_runtime::WatchReceiver;
+use openraft::{RaftMetrics, ReadPolicy};
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
@@ -29,11 +29,18 @@ const MAX_PART_BYTES: usize = 512 << 10;
 /// After this, a leader is asked again that was none, or could not be reached, unless there is another before.
 const RETRY: Duration = Duration::from_millis(20);
 
+/// As good as no limit.
+const UNLIMITED: Duration = Duration::from_secs(86_400);
+
 /// Why a command was not applied, as far as is known.
 enum NotWritten {
     /// It is in no log, and never will be.
     Certainly,
     Maybe(Refusal),
+}
+
+fn is_only_voter(metrics: &RaftMetrics<Config>) -> bool {
+    metrics.state.is_leader() && metrics.membership_config.voter_ids().eq([metrics.id])
 }
 
 fn unexpected(answer: &LeaderAnswer) -> Status {
@@ -112,8 +119,7 @@ impl Node {
         if metrics.current_leader != Some(metrics.id) {
             return metrics.current_leader.is_some() && self.peers().has_heard_within(lately);
         }
-        let is_alone = metrics.membership_config.voter_ids().eq([metrics.id]);
-        is_alone || metrics.last_quorum_acked.is_some_and(|at| at.elapsed() < lately)
+        is_only_voter(&metrics) || metrics.last_quorum_acked.is_some_and(|at| at.elapsed() < lately)
     }
 
     /// Has the leader do something; waits for one while there is none.
@@ -121,7 +127,7 @@ impl Node {
     /// # Errors
     /// What the leader refuses it with; `no leader` or `request timed out` if that takes too long.
     pub(crate) async fn ask_leader(&self, request: LeaderRequest) -> Result<LeaderAnswer, Status> {
-        let deadline = Instant::now() + self.options().request_timeout();
+        let deadline = self.deadline();
         let mut encoded = None;
         loop {
             let leader = self.leader();
@@ -154,6 +160,12 @@ impl Node {
             }
             self.until_another_leader(leader, deadline).await?;
         }
+    }
+
+    /// Until when a request is waited for. A member that needs no other has nothing to wait for but its own devices.
+    fn deadline(&self) -> Instant {
+        let is_alone = is_only_voter(&self.raft().metrics().borrow_watched());
+        Instant::now() + if is_alone { UNLIMITED } else { self.options().request_timeout() }
     }
 
     /// Asks a leader, for as long as it leads; what changes something is waited for a little longer.
@@ -200,7 +212,7 @@ impl Node {
 
     /// Does what only the leader can, for as long as a request may take.
     pub(crate) async fn lead_until_timeout(&self, request: LeaderRequest) -> LeaderAnswer {
-        self.lead(&request, Instant::now() + self.options().request_timeout()).await
+        self.lead(&request, self.deadline()).await
     }
 
     async fn lead(&self, request: &LeaderRequest, deadline: Instant) -> LeaderAnswer {

@@ -254,7 +254,7 @@ async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Er
     };
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let node = Node::open(arguments.directory, options).await?;
-    if peer_listener.is_none() && node.has_others() {
+    if peer_listener.is_none() && node.has_others().await? {
         node.close().await?;
         let what = "its cluster has other members, which must reach this one: say --listen-peer HOST:PORT, or name the cluster as before";
         return Err(what.into());

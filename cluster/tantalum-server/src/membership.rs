@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const LAG_ENTRIES: u64 = 1000;
 
 type Changes = ChangeMembers<u64, Member>;
-type Membership = openraft::Membership<u64, Member>;
+pub(crate) type Membership = openraft::Membership<u64, Member>;
 
 /// A change of the members.
 #[derive(Clone, Debug, Serialize, Deserialize)]

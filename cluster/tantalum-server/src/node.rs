@@ -26,6 +26,7 @@ use crate::feed::{Batch, Feed, Found};
 use crate::lease::Lessor;
 use crate::log_space::LogSpace;
 use crate::member::Member;
+use crate::membership::Membership;
 use crate::mvcc::{self, Keyspace, TABLES, View};
 use crate::options::NodeOptions;
 use crate::peers::{Network, Peers};
@@ -154,7 +155,7 @@ impl Node {
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
-        let is_alone = raft.voter_ids().eq([id]);
+        let is_alone = self.ask_raft(move |members| members.voter_ids().eq([id])).await?;
         if is_alone {
             // There is no other to wait for.
             raft.trigger().elect(false).await.map_err(io::Error::other)?;
@@ -245,10 +246,19 @@ impl Node {
         }
     }
 
+    /// What raft itself knows of the members: its metrics come a little later.
+    async fn ask_raft<T: Send + 'static>(&self, ask: impl FnOnce(&Membership) -> T + Send + 'static) -> io::Result<T> {
+        let asked = self.inner.raft.with_raft_state(|state| ask(state.membership_state.effective().membership())).await;
+        asked.map_err(io::Error::other)
+    }
+
     /// Whether the cluster has other members.
-    pub fn has_others(&self) -> bool {
+    ///
+    /// # Errors
+    /// If the member has failed.
+    pub async fn has_others(&self) -> io::Result<bool> {
         let id = self.inner.identity.member_id;
-        self.inner.raft.metrics().borrow_watched().membership_config.nodes().any(|(other, _)| *other != id)
+        self.ask_raft(move |members| members.nodes().any(|(other, _)| *other != id)).await
     }
 
     /// The member's identity.
