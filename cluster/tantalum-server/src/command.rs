@@ -7,12 +7,13 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::api::etcdserverpb as pb;
+use crate::member::Member;
 use crate::mvcc::Keyspace;
 use crate::refusal::Refusal;
 
 openraft::declare_raft_types!(
     /// The types that openraft is used with.
-    pub Config: D = Command, R = Answer
+    pub Config: D = Command, R = Answer, Node = Member
 );
 
 /// A node's handle to openraft.

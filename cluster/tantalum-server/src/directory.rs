@@ -2,8 +2,8 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `member.toml` | the member's and the cluster's numbers; while `is_complete` is false, the rest is being made |
-//! | `raft-log` | raft's log |
+//! | `member.toml` | what the member was made as: numbers, name, the cluster's first members; while `is_complete` is false, the rest is being made |
+//! | `raft-log` | raft's log, unless it lies on devices of its own |
 //! | `state` | the store's database |
 
 use std::fs;
@@ -16,13 +16,13 @@ use tantalum::Db;
 use tantalum_device::{Access, Device, FileDevice};
 use tantalum_raft::{RaftLog, RaftLogOptions};
 
-use crate::options::NodeOptions;
+use crate::options::{Bootstrap, NodeOptions};
 
 /// Keys have an eighth of a page at most.
 pub(crate) const PAGE_BYTES: u32 = 16 << 10;
 const MIN_RAFT_LOG_BYTES: u64 = 4 << 20;
 
-/// The numbers of a member. Drawn when its directory is made, and never changed.
+/// The numbers of a member. Fixed when its directory is made, and never changed.
 ///
 /// ```
 /// let identity = tantalum_server::Identity { member_id: 1, cluster_id: 2 };
@@ -36,24 +36,71 @@ pub struct Identity {
     pub cluster_id: u64,
 }
 
-#[derive(Serialize, Deserialize)]
+/// One of the members that a cluster begins with.
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct MemberFile {
-    is_complete: bool,
-    member_id: u64,
-    cluster_id: u64,
+pub(crate) struct FirstMember {
+    pub id: u64,
+    pub name: String,
+    pub peer_urls: Vec<String>,
+}
+
+/// What a member is made as.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MemberFile {
+    pub is_complete: bool,
+    pub member_id: u64,
+    pub cluster_id: u64,
+    /// Of a member of a cluster that was configured as such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// It was added to a cluster that was there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_joined: bool,
+    /// It is no member any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_removed: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub raft_log_devices: Vec<PathBuf>,
+    /// The cluster's first members; none if there was only this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first_members: Vec<FirstMember>,
+}
+
+impl MemberFile {
+    /// The only member of a new cluster.
+    pub fn alone() -> MemberFile {
+        // TOML has numbers up to 63 bits; etcd has no member 0.
+        let draw = || fastrand::u64(1..=i64::MAX as u64);
+        MemberFile::new(Identity { member_id: draw(), cluster_id: draw() }, None)
+    }
+
+    pub fn new(identity: Identity, name: Option<String>) -> MemberFile {
+        let Identity { member_id, cluster_id } = identity;
+        MemberFile {
+            is_complete: false,
+            member_id,
+            cluster_id,
+            name,
+            is_joined: false,
+            is_removed: false,
+            raft_log_devices: Vec::new(),
+            first_members: Vec::new(),
+        }
+    }
 }
 
 /// What an open directory has.
 pub(crate) struct Storage {
-    pub identity: Identity,
+    pub member: MemberFile,
     pub log: RaftLog,
     pub db: Db,
 }
 
 impl Storage {
-    /// Opens a member's directory, or makes one where there is nothing.
-    pub fn open(path: &Path, options: &NodeOptions) -> io::Result<Storage> {
+    /// Opens a member's directory, or makes that of `new` where there is nothing.
+    pub fn open(path: &Path, options: &NodeOptions, new: impl FnOnce() -> MemberFile) -> io::Result<Storage> {
         if options.raft_log_bytes < MIN_RAFT_LOG_BYTES {
             let what = format!(
                 "a raft log of {} bytes is too small; give it at least {MIN_RAFT_LOG_BYTES}",
@@ -62,34 +109,91 @@ impl Storage {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         fs::create_dir_all(path).map_err(|error| at(path, "cannot make the directory", error))?;
+        let devices: Vec<_> = options.raft_log_devices.iter().map(std::path::absolute).collect::<io::Result<_>>()?;
         let member = match read_member(path)? {
             Some(member) => member,
-            None => begin(path)?,
+            None => begin(path, MemberFile { raft_log_devices: devices.clone(), ..new() })?,
         };
-        let (log_path, db_path) = (path.join("raft-log"), path.join("state"));
+        check(path, &member, options, &devices)?;
+        let db_path = path.join("state");
+        let log_paths = match &member.raft_log_devices[..] {
+            [] => vec![path.join("raft-log")],
+            devices => devices.to_vec(),
+        };
         if !member.is_complete {
-            remove(&log_path)?;
+            log_paths.iter().try_for_each(|path| remove(path))?;
             remove(&db_path)?;
         }
         // It also keeps other processes out.
         let db = Db::builder()
-            .create_if_missing(!member.is_complete)
             .page_size(PAGE_BYTES)
             .log_bytes(options.state_log_bytes)
             .buffer_pool_bytes(options.buffer_pool_bytes)
             .open(&db_path)
             .map_err(io::Error::other)?;
+        let device = |device: FileDevice| Arc::new(device) as Arc<dyn Device>;
+        let mut member = member;
         if !member.is_complete {
-            let device: Arc<dyn Device> =
-                Arc::new(FileDevice::create(&log_path, options.raft_log_bytes, None).map_err(io::Error::other)?);
-            RaftLog::create(vec![device], &RaftLogOptions::default()).map_err(io::Error::other)?;
-            write_member(path, &MemberFile { is_complete: true, ..member })?;
+            let made = log_paths.iter().map(|path| FileDevice::create(path, options.raft_log_bytes, None).map(device));
+            let made = made.collect::<Result<_, _>>().map_err(io::Error::other)?;
+            RaftLog::create(made, &RaftLogOptions::default()).map_err(io::Error::other)?;
+            member.is_complete = true;
+            write_member(path, &member)?;
         }
-        let device: Arc<dyn Device> =
-            Arc::new(FileDevice::open(&log_path, Access::ReadWrite).map_err(io::Error::other)?);
-        let log = RaftLog::open(vec![device], &RaftLogOptions::default()).map_err(io::Error::other)?;
-        let identity = Identity { member_id: member.member_id, cluster_id: member.cluster_id };
-        Ok(Storage { identity, log, db })
+        let opened = log_paths.iter().map(|path| FileDevice::open(path, Access::ReadWrite).map(device));
+        let opened = opened.collect::<Result<_, _>>().map_err(io::Error::other)?;
+        let log = RaftLog::open(opened, &RaftLogOptions::default()).map_err(io::Error::other)?;
+        Ok(Storage { member, log, db })
+    }
+}
+
+/// Refuses options that contradict what a directory has.
+fn check(path: &Path, member: &MemberFile, options: &NodeOptions, devices: &[PathBuf]) -> io::Result<()> {
+    let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {what}", path.display())));
+    let id = member.member_id;
+    if member.is_removed {
+        return refuse(format!(
+            "member {id:x} was removed from its cluster; to have it back, add it anew (member add) and name an empty directory"
+        ));
+    }
+    if let Some(name) = member.name.as_ref().filter(|name| **name != options.name) {
+        return refuse(format!(
+            "is the directory of member {name}, and this one is to be {}; name that one's directory, or --name {name}",
+            options.name
+        ));
+    }
+    if let Bootstrap::New(config) = &options.bootstrap {
+        let wanted = config.member_id(config.peer_urls(&options.name)?);
+        if wanted != id && member.is_joined {
+            return refuse(format!(
+                "has member {id:x}, which joined cluster {:x}; leave --initial-cluster or --cluster out, or say \
+                 --initial-cluster-state existing",
+                member.cluster_id
+            ));
+        }
+        if wanted != id {
+            return refuse(format!(
+                "has member {id:x} of cluster {:x}, and {} of the cluster that is named is member {wanted:x}, by its URLs and the \
+                 token; name that one's directory, or leave --initial-cluster or --cluster out to serve the one that is here",
+                member.cluster_id, options.name
+            ));
+        }
+    }
+    if !devices.is_empty() && devices != member.raft_log_devices {
+        let has: Vec<_> = member.raft_log_devices.iter().map(|path| path.display().to_string()).collect();
+        let has = if has.is_empty() { "in its file raft-log".to_owned() } else { format!("on {}", has.join(", ")) };
+        return refuse(format!(
+            "raft's log of this member lies {has}, and --raft-log-device names others; leave it out, it counts when a directory is made"
+        ));
+    }
+    Ok(())
+}
+
+/// Notes that a directory's member is none any more.
+pub(crate) fn mark_removed(path: &Path) -> io::Result<()> {
+    match read_member(path)? {
+        Some(member) => write_member(path, &MemberFile { is_removed: true, ..member }),
+        None => Ok(()),
     }
 }
 
@@ -97,7 +201,7 @@ fn member_path(path: &Path) -> PathBuf {
     path.join("member.toml")
 }
 
-fn read_member(path: &Path) -> io::Result<Option<MemberFile>> {
+pub(crate) fn read_member(path: &Path) -> io::Result<Option<MemberFile>> {
     let path = member_path(path);
     match fs::read_to_string(&path) {
         Ok(text) => toml::from_str(&text).map(Some).map_err(|error| {
@@ -127,11 +231,13 @@ pub(crate) fn must_be_empty(path: &Path) -> io::Result<()> {
 }
 
 /// Begins a new member, in a directory that must be empty.
-fn begin(path: &Path) -> io::Result<MemberFile> {
+fn begin(path: &Path, member: MemberFile) -> io::Result<MemberFile> {
     must_be_empty(path)?;
-    // TOML has numbers up to 63 bits; etcd has no member 0.
-    let draw = || fastrand::u64(1..=i64::MAX as u64);
-    let member = MemberFile { is_complete: false, member_id: draw(), cluster_id: draw() };
+    if let Some(device) = member.raft_log_devices.iter().find(|device| device.exists()) {
+        let what =
+            format!("{}: is there already; name a file that is not, or remove it, for raft's log", device.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
     write_member(path, &member)?;
     Ok(member)
 }

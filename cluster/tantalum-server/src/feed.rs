@@ -79,6 +79,12 @@ impl Feed {
         self.revision.send_replace(to);
     }
 
+    /// Goes on behind a revision: the events before it that have not come are given up.
+    pub fn skip_to(&self, revision: i64) {
+        *self.kept() = Kept::default();
+        self.revision.send_replace(revision);
+    }
+
     /// The batch with a revision, if it is kept.
     pub fn batch_with(&self, revision: i64) -> Option<Batch> {
         let kept = self.kept();

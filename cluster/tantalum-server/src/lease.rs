@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -30,6 +31,8 @@ struct Counts {
     leases: HashMap<i64, Lease>,
     /// When to look at which lease.
     order: BTreeSet<(Instant, i64)>,
+    /// The last term for which all began anew.
+    term: Option<u64>,
 }
 
 struct Lease {
@@ -40,7 +43,7 @@ struct Lease {
 }
 
 /// A lease's time to live, in whole seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TimeToLive {
     pub granted_s: i64,
     pub remaining_s: i64,
@@ -88,6 +91,16 @@ impl Lessor {
         self.changed.notify_one();
     }
 
+    /// The leases are others, as a snapshot has them, each with its whole time.
+    pub fn replaced(&self, leases: Vec<(i64, i64)>) {
+        let now = Instant::now();
+        let mut counts = self.counts();
+        *counts = Counts { term: counts.term, ..Counts::default() };
+        leases.into_iter().for_each(|(id, ttl_s)| counts.set(id, ttl_s, now));
+        drop(counts);
+        self.changed.notify_one();
+    }
+
     /// A lease is gone.
     pub fn revoked(&self, id: i64) {
         self.counts().remove(id);
@@ -120,30 +133,36 @@ impl Lessor {
         living.map(|(_, id)| *id).collect()
     }
 
-    /// Begins the time of all leases anew.
-    fn renew_all(&self) {
+    /// This member leads in a term: all leases begin anew when it is a later one, since others may have renewed them before. Without
+    /// this, no answer about a lease counts.
+    pub fn lead_in(&self, term: u64) {
         let now = Instant::now();
         let mut counts = self.counts();
-        let all: Vec<_> = counts.leases.iter().map(|(id, lease)| (*id, lease.ttl_s)).collect();
-        all.into_iter().for_each(|(id, ttl_s)| counts.set(id, ttl_s, now));
+        if counts.term < Some(term) {
+            counts.term = Some(term);
+            let all: Vec<_> = counts.leases.iter().map(|(id, lease)| (*id, lease.ttl_s)).collect();
+            all.into_iter().for_each(|(id, ttl_s)| counts.set(id, ttl_s, now));
+        }
     }
 
-    /// Has expired leases revoked, while this member leads, for ever.
-    pub async fn expire<F: Future<Output = ()>>(
+    /// Has expired leases revoked, while this member leads, for ever. `leads_in` is the term in which it does, with what `revoke` is to
+    /// know of that: a lease that has expired for one leader may be renewed by the next.
+    pub async fn expire<L: Clone, F: Future<Output = ()>>(
         self: Arc<Self>,
-        is_leader: impl Fn() -> bool,
-        revoke: impl Fn(i64) -> F,
+        leads_in: impl Fn() -> Option<(u64, L)>,
+        revoke: impl Fn(i64, L) -> F,
     ) {
-        let mut led = false;
         loop {
-            let leads = is_leader();
-            if leads && !led {
-                self.renew_all();
+            let leads = leads_in();
+            let mut expired = Vec::new();
+            if let Some((term, leadership)) = &leads {
+                self.lead_in(*term);
+                let ids = self.counts().take_expired(Instant::now());
+                expired.extend(ids.into_iter().map(|id| revoke(id, leadership.clone())));
             }
-            led = leads;
-            let expired = if leads { self.counts().take_expired(Instant::now()) } else { Vec::new() };
+            let leads = leads.is_some();
             if !expired.is_empty() {
-                join_all(expired.into_iter().map(&revoke)).await;
+                join_all(expired).await;
                 continue;
             }
             let first = self.counts().order.first().map(|(look_at, _)| *look_at);
@@ -169,8 +188,8 @@ mod tests {
             let (lessor, revoked) = (Arc::clone(&lessor), Arc::clone(&revoked));
             let gone = Arc::clone(&lessor);
             lessor.expire(
-                || true,
-                move |id| {
+                || Some((1, ())),
+                move |id, ()| {
                     revoked.lock().expect("no panic").push((id, begin.elapsed().as_secs()));
                     gone.revoked(id);
                     std::future::ready(())
@@ -189,5 +208,20 @@ mod tests {
         assert_eq!(*revoked.lock().expect("no panic"), [(2, 5), (1, 13), (3, 20)]);
         assert_eq!((lessor.renew(1), lessor.time_to_live(3)), (None, None));
         task.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_that_another_leader_renewed_live_when_this_one_begins() {
+        let lessor = Lessor::default();
+        lessor.granted(1, 10);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(lessor.time_to_live(1), None);
+        lessor.lead_in(5);
+        assert_eq!(lessor.time_to_live(1).map(|left| left.remaining_s), Some(10));
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        lessor.lead_in(5);
+        assert_eq!(lessor.time_to_live(1).map(|left| left.remaining_s), Some(6));
+        lessor.replaced(vec![(2, 30)]);
+        assert_eq!((lessor.renew(1), lessor.renew(2)), (None, Some(30)));
     }
 }

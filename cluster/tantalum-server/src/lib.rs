@@ -1,7 +1,7 @@
 //! A key-value store that speaks etcd's v3 API: revisions and history, transactions, watches, leases.
 //!
 //! [`Node`] is a member: raft's log in a [`tantalum_raft::RaftLog`], the store in a [`tantalum::Db`], openraft between them, also with
-//! one member alone. [`serve`] answers gRPC.
+//! one member alone. [`serve`] answers clients, [`serve_peers`] the other members.
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -46,19 +46,27 @@ pub mod api {
     pub mod v3electionpb {
         tonic::include_proto!("v3electionpb");
     }
+    pub(crate) mod peer {
+        tonic::include_proto!("tantalum.peer.v1");
+    }
 }
 
 mod auto_compaction;
+mod bootstrap;
+mod cluster_config;
 mod command;
 mod directory;
 mod feed;
+mod leader;
 mod lease;
 mod log_space;
+mod member;
+mod membership;
 mod monitoring;
 mod mvcc;
-mod network;
 mod node;
 mod options;
+mod peers;
 mod quota;
 mod refusal;
 mod server;
@@ -67,11 +75,14 @@ mod snapshot;
 mod watch;
 
 pub use auto_compaction::AutoCompaction;
+pub use cluster_config::ClusterConfig;
 pub use command::{Answer, Bytes, Command, Config, Encoded};
 pub use directory::Identity;
+pub use member::Member;
 pub use monitoring::serve_monitoring;
 pub use node::Node;
-pub use options::NodeOptions;
+pub use options::{Bootstrap, NodeOptions};
+pub use peers::serve_peers;
 pub use refusal::Refusal;
 pub use server::serve;
 pub use snapshot::restore;

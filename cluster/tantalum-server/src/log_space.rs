@@ -1,7 +1,7 @@
 //! Space in raft's log: entries are purged before there are too many bytes of them, and what would not fit waits.
 //!
-//! Invariant: what is needed of the log, and what is on its way there, is three quarters of what may be needed at most; an append that
-//! finds the log full would stop the node.
+//! Invariant: what is needed of the log, and what is on its way there, is three quarters of what may be needed at most, and an eighth more
+//! where another member leads; an append that finds the log full would stop the node.
 
 use std::io;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use tantalum_raft::Group;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
+use tonic::Status;
 
 use crate::command::Raft;
 
@@ -23,6 +24,8 @@ const PURGE_POLL: Duration = Duration::from_millis(2);
 pub(crate) struct LogSpace {
     group: Group,
     on_its_way: Arc<Semaphore>,
+    /// As `on_its_way`, of what a leader sent. Requests of this member's own clients, from when it led, may wait for that.
+    replicated: Arc<Semaphore>,
     units: usize,
     purged: Notify,
 }
@@ -30,7 +33,9 @@ pub(crate) struct LogSpace {
 impl LogSpace {
     pub fn new(group: Group) -> LogSpace {
         let units = (group.log().stats().live_limit_bytes as usize / 4 / UNIT_BYTES).max(1);
-        LogSpace { group, on_its_way: Arc::new(Semaphore::new(units)), units, purged: Notify::new() }
+        let (on_its_way, replicated) = (Semaphore::new(units), Semaphore::new(units.div_ceil(2)));
+        let (on_its_way, replicated) = (Arc::new(on_its_way), Arc::new(replicated));
+        LogSpace { group, on_its_way, replicated, units, purged: Notify::new() }
     }
 
     /// The largest command that an entry has space for.
@@ -60,6 +65,43 @@ impl LogSpace {
         }
     }
 
+    /// Waits until there is space for the first of some encoded entries, which a leader sent. Returns how many there is space for, and
+    /// keeps it while the permit lives. An eighth may be on its way: the leader's own limit is lower than this one, so that a member
+    /// that follows never holds it up for long.
+    pub async fn admit_replicated(&self, entries: &[Vec<u8>]) -> Result<(usize, Option<OwnedSemaphorePermit>), Status> {
+        if entries.is_empty() {
+            return Ok((0, None));
+        }
+        let limit = self.group.log().max_entry_bytes();
+        if let Some(entry) = entries.iter().find(|entry| entry.len() > limit) {
+            let what = format!(
+                "an entry of {} bytes is too large for the raft log of this member, which takes {limit}; give all members \
+                 the same --raft-log-bytes",
+                entry.len()
+            );
+            tracing::error!("{what}");
+            return Err(Status::failed_precondition(what));
+        }
+        let (mut taken, mut units) = (0, 0);
+        for entry in entries {
+            let more = (entry.len() + ENTRY_OVERHEAD_BYTES).div_ceil(UNIT_BYTES);
+            if taken > 0 && units + more > self.units / 2 {
+                break;
+            }
+            (taken, units) = (taken + 1, units + more);
+        }
+        let units = units.min(self.units.div_ceil(2)) as u32;
+        let permit = Arc::clone(&self.replicated).acquire_many_owned(units).await;
+        let permit = permit.map_err(|error| Status::internal(error.to_string()))?;
+        loop {
+            let purged = self.purged.notified();
+            if !self.is_beyond(3) {
+                return Ok((taken, Some(permit)));
+            }
+            purged.await;
+        }
+    }
+
     /// Purges whenever a quarter is needed, until the node stops.
     pub async fn keep_purged(self: Arc<Self>, raft: Raft) {
         let mut applied = raft.watch_apply_progress();
@@ -75,7 +117,9 @@ impl LogSpace {
             if raft.trigger().snapshot().await.is_err() {
                 return;
             }
-            let index = up_to.index;
+            // The newer half stays, for members that are a little behind; what is lacking after all is made up for by a snapshot.
+            let purged = self.group.bounds().purged.map_or(0, |(purged, _)| purged);
+            let index = up_to.index - up_to.index.saturating_sub(purged) / 2;
             if raft.watch_snapshot_progress().wait_until_ge(&Some(up_to)).await.is_err()
                 || raft.trigger().purge_log(index).await.is_err()
             {

@@ -5,12 +5,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tantalum_server::{AutoCompaction, Node, NodeOptions, restore, serve, serve_monitoring};
+use tantalum_server::{
+    AutoCompaction, Bootstrap, ClusterConfig, Node, NodeOptions, restore, serve, serve_monitoring, serve_peers,
+};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
-/// A key-value store with etcd's v3 API, on one node.
+/// A key-value store with etcd's v3 API, on one node or several.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -20,8 +24,18 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serves the store that a directory has.
-    Serve(Serve),
+    /// Serves the store that a directory has, as the only member of a cluster or as one of several.
+    ///
+    /// Three members on one machine: a file cluster.toml with
+    ///
+    ///     [members]
+    ///     a = "http://127.0.0.1:2380"
+    ///     b = "http://127.0.0.1:2480"
+    ///     c = "http://127.0.0.1:2580"
+    ///
+    /// and, for each, `tantalum-server serve --cluster cluster.toml --name a --listen 127.0.0.1:2379 DIR`.
+    #[command(verbatim_doc_comment)]
+    Serve(Box<Serve>),
     /// Makes a directory with the store that a snapshot has (`etcdctl snapshot save`), for the only member of a new cluster.
     Restore {
         /// The snapshot's file.
@@ -44,6 +58,25 @@ struct Serve {
     /// The member's name.
     #[arg(long, default_value_t = NodeOptions::default().name)]
     name: String,
+    /// A file of the members that the cluster begins with: TOML, [members], and name = "http://HOST:PORT" for each, at which the others
+    /// reach it; before it, token = "..." if clusters of the same URLs are to be told apart. Read when the directory is made.
+    #[arg(long, conflicts_with_all = ["initial_cluster", "initial_cluster_token"])]
+    cluster: Option<PathBuf>,
+    /// The same as etcd has it: a=http://10.0.0.1:2380,b=http://10.0.0.2:2380.
+    #[arg(long)]
+    initial_cluster: Option<String>,
+    /// Tells clusters apart that have the same URLs.
+    #[arg(long, default_value = ClusterConfig::DEFAULT_TOKEN)]
+    initial_cluster_token: String,
+    /// Whether the cluster is made, or is there and this member was added to it (member add).
+    #[arg(long, value_enum, default_value_t = ClusterState::New)]
+    initial_cluster_state: ClusterState,
+    /// Address and port to serve other members at [default: those of this member's URL; without one, no others can be added].
+    #[arg(long)]
+    listen_peer: Option<String>,
+    /// URL at which other members reach this one, if it begins alone [default: that of --listen-peer].
+    #[arg(long, requires = "listen_peer", conflicts_with_all = ["cluster", "initial_cluster"])]
+    advertise_peer_url: Vec<String>,
     /// Bytes of a request, at most.
     #[arg(long, default_value_t = NodeOptions::default().max_request_bytes)]
     max_request_bytes: usize,
@@ -69,7 +102,11 @@ struct Serve {
     /// Milliseconds between the leader's heartbeats.
     #[arg(long, default_value_t = NodeOptions::default().heartbeat_ms)]
     heartbeat_interval_ms: u64,
-    /// Bytes of raft's log, when the directory is made.
+    /// File for raft's log, which must not exist when the directory is made; given twice, with files on two devices, a write that one
+    /// device holds up is given to the other [default: raft-log in the directory].
+    #[arg(long)]
+    raft_log_device: Vec<PathBuf>,
+    /// Bytes of each file of raft's log, when the directory is made; the same for all members.
     #[arg(long, default_value_t = NodeOptions::default().raft_log_bytes)]
     raft_log_bytes: u64,
     /// Bytes of the log of the store's database.
@@ -80,10 +117,57 @@ struct Serve {
     buffer_pool_bytes: u64,
 }
 
+/// So long calls of other members may still take when the program stops.
+const PEERS_LEAVE: Duration = Duration::from_secs(1);
+
 #[derive(Clone, Copy, ValueEnum)]
 enum CompactionMode {
     Periodic,
     Revision,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ClusterState {
+    New,
+    Existing,
+}
+
+/// What the member is made as, if its directory is not there.
+fn bootstrap(arguments: &Serve) -> std::io::Result<Bootstrap> {
+    let config = match (&arguments.cluster, &arguments.initial_cluster) {
+        (Some(file), _) => {
+            let text = std::fs::read_to_string(file).map_err(|error| {
+                std::io::Error::new(error.kind(), format!("{}: cannot read the members: {error}", file.display()))
+            })?;
+            ClusterConfig::from_toml(&text)?
+        }
+        (None, Some(flag)) => ClusterConfig::from_flag(flag, &arguments.initial_cluster_token)?,
+        (None, None) => return Ok(Bootstrap::Alone),
+    };
+    config.peer_urls(&arguments.name)?;
+    Ok(match arguments.initial_cluster_state {
+        ClusterState::New => Bootstrap::New(config),
+        ClusterState::Existing => Bootstrap::Join(config),
+    })
+}
+
+/// Where other members are served, and the URLs at which they reach this one if it begins alone.
+async fn listen_to_peers(
+    arguments: &Serve,
+    bootstrap: &Bootstrap,
+) -> Result<(Option<TcpListener>, Vec<String>), Box<dyn std::error::Error>> {
+    let own = match bootstrap {
+        Bootstrap::Alone => None,
+        Bootstrap::New(config) | Bootstrap::Join(config) => config.peer_urls(&arguments.name)?.first(),
+    };
+    let authority = own.map(|url| url.trim_start_matches("http://").trim_end_matches('/').to_owned());
+    let Some(address) = arguments.listen_peer.clone().or(authority) else { return Ok((None, Vec::new())) };
+    let listener = listen(&address, "--listen-peer").await?;
+    let mut urls = arguments.advertise_peer_url.clone();
+    if urls.is_empty() && own.is_none() {
+        urls.push(format!("http://{}", listener.local_addr()?));
+    }
+    Ok((Some(listener), urls))
 }
 
 /// When compaction comes by itself.
@@ -111,8 +195,11 @@ async fn listen(address: &str, argument: &str) -> Result<TcpListener, String> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    let logged = Targets::new().with_target("tantalum_server", LevelFilter::WARN);
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(logged);
+    tracing_subscriber::registry().with(log).init();
     let done = match Arguments::parse().command {
-        Command::Serve(arguments) => serve_until_told(arguments).await,
+        Command::Serve(arguments) => serve_until_told(*arguments).await,
         Command::Restore { snapshot, directory } => restore_into(snapshot, directory).await,
     };
     match done {
@@ -134,7 +221,9 @@ async fn restore_into(snapshot: PathBuf, directory: PathBuf) -> Result<(), Box<d
 /// Serves until the program is interrupted or terminated.
 async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Error>> {
     let auto_compaction = auto_compaction(arguments.auto_compaction_mode, &arguments.auto_compaction_retention)?;
+    let bootstrap = bootstrap(&arguments)?;
     let listener = listen(&arguments.listen, "--listen").await?;
+    let (peer_listener, peer_urls) = listen_to_peers(&arguments, &bootstrap).await?;
     let monitoring = match &arguments.listen_metrics {
         Some(address) => Some(listen(address, "--listen-metrics").await?),
         None => None,
@@ -147,6 +236,9 @@ async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Er
     let options = NodeOptions {
         name: arguments.name,
         client_urls,
+        peer_urls,
+        bootstrap,
+        raft_log_devices: arguments.raft_log_device,
         raft_log_bytes: arguments.raft_log_bytes,
         state_log_bytes: arguments.state_log_bytes,
         buffer_pool_bytes: arguments.buffer_pool_bytes,
@@ -162,23 +254,50 @@ async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Er
     };
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let node = Node::open(arguments.directory, options).await?;
+    if peer_listener.is_none() && node.has_others().await? {
+        node.close().await?;
+        let what = "its cluster has other members, which must reach this one: say --listen-peer HOST:PORT, or name the cluster as before";
+        return Err(what.into());
+    }
     println!("serving clients at {address}");
     let (stopping, stopped) = watch::channel(());
+    let until_stopped = || {
+        let mut stopped = stopped.clone();
+        async move { drop(stopped.changed().await) }
+    };
     if let Some(listener) = monitoring {
         println!("serving metrics at {}", listener.local_addr()?);
-        let mut stopped = stopped.clone();
         // It fails only with its listener, which clients do not need.
-        tokio::spawn(serve_monitoring(node.clone(), listener, async move { drop(stopped.changed().await) }));
+        tokio::spawn(serve_monitoring(node.clone(), listener, until_stopped()));
     }
-    let stop = async move {
+    // Others are served longer than clients, whose last requests may need them.
+    let (clients_gone, gone) = watch::channel(());
+    let peers = peer_listener.map(|listener| {
+        if let Ok(address) = listener.local_addr() {
+            println!("serving members at {address}");
+        }
+        let mut gone = gone.clone();
+        tokio::spawn(serve_peers(node.clone(), listener, async move { drop(gone.changed().await) }))
+    });
+    let mut ended = None;
+    let stop = async {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            why = node.until_ended() => ended = Some(why),
         }
+        node.hand_over().await;
         drop(stopping);
     };
     serve(node.clone(), listener, stop).await?;
-    drop(stopped);
-    node.close().await?;
-    Ok(())
+    drop((stopped, clients_gone));
+    if let Some(peers) = peers {
+        // Connections of members that hang are not waited for.
+        let _ = tokio::time::timeout(PEERS_LEAVE, peers).await;
+    }
+    let closed = node.close().await;
+    match ended {
+        Some(why) => Err(why.into()),
+        None => Ok(closed?),
+    }
 }

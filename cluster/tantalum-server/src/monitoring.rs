@@ -79,7 +79,7 @@ async fn render(node: &Node) -> Result<String, Status> {
     let last = raft.last_log_index.unwrap_or(0);
     let quota = node.options().quota_bytes.unwrap_or(0);
     let gauges = [
-        ("etcd_server_has_leader", "Whether a leader is known.", f64::from(u8::from(raft.current_leader.is_some()))),
+        ("etcd_server_has_leader", "Whether a leader is known.", f64::from(u8::from(node.has_leader()))),
         ("etcd_server_is_leader", "Whether this member leads.", f64::from(u8::from(is_leader))),
         ("etcd_server_proposals_pending", "Entries of raft's log that are not applied yet.", (last - applied) as f64),
         ("etcd_server_quota_backend_bytes", "The quota in bytes; 0 is none.", quota as f64),

@@ -3,31 +3,33 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use openraft::error::{ClientWriteError, InitializeError, RaftError};
+use openraft::error::{InitializeError, RaftError};
 use openraft::storage::RaftStateMachine;
 use openraft::type_config::async_runtime::WatchReceiver;
-use openraft::{BasicNode, ReadPolicy, SnapshotPolicy};
+use openraft::{ReadPolicy, SnapshotPolicy};
 use tantalum::Db;
 use tantalum_raft::openraft_storage::{LogStore, StateMachine};
 use tantalum_raft::{RaftLog, StateSnapshot};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::timeout;
 use tonic::Status;
 
-use crate::api::etcdserverpb::alarm_request::AlarmAction;
-use crate::api::etcdserverpb::{AlarmRequest, AlarmType, ResponseHeader};
-use crate::command::{Answer, Command, Config, Encoded, Raft};
-use crate::directory::{Identity, Storage};
+use crate::api::etcdserverpb::ResponseHeader;
+use crate::bootstrap;
+use crate::command::{Answer, Command, Config, Raft};
+use crate::directory::{Identity, MemberFile, Storage, mark_removed, read_member};
 use crate::feed::{Batch, Feed, Found};
 use crate::lease::Lessor;
 use crate::log_space::LogSpace;
+use crate::member::Member;
+use crate::membership::Membership;
 use crate::mvcc::{self, Keyspace, TABLES, View};
-use crate::network::NoPeers;
 use crate::options::NodeOptions;
+use crate::peers::{Network, Peers};
 use crate::quota::Quota;
 use crate::refusal::{Failed, Refusal};
 
@@ -37,12 +39,10 @@ pub(crate) const GROUP: u64 = 1;
 const SWEPT_AT_A_TIME: u32 = 500;
 /// Bytes of events that are read at a time.
 const EVENT_BYTES: usize = 1 << 20;
-/// A part of a command that is cut has so many bytes, at most.
-const MAX_PART_BYTES: usize = 512 << 10;
 /// After this, compaction is tried again that could not go on.
 const SWEEP_RETRY: Duration = Duration::from_secs(1);
 
-/// A member of a cluster, of one so far. Clones are handles to the same member.
+/// A member of a cluster. Clones are handles to the same member.
 ///
 /// What was acknowledged is safe whether it is [closed](Self::close) or not; without, its files stay open until openraft's tasks have seen
 /// that the last handle is gone. The example is at the crate.
@@ -53,6 +53,7 @@ pub struct Node {
 
 struct Inner {
     identity: Identity,
+    path: PathBuf,
     options: NodeOptions,
     raft: Raft,
     state: StateMachine<Config, Keyspace>,
@@ -60,12 +61,22 @@ struct Inner {
     space: Arc<LogSpace>,
     lessor: Arc<Lessor>,
     feed: Arc<Feed>,
+    peers: Arc<Peers>,
     /// Held while a command is proposed in parts.
     parts: tokio::sync::Mutex<()>,
     /// Compaction has something to delete.
     compacted: Arc<Notify>,
     quota: Quota,
     tasks: Mutex<Vec<AbortHandle>>,
+}
+
+/// A handle that does not keep the member open.
+pub(crate) struct WeakNode(Weak<Inner>);
+
+impl WeakNode {
+    pub fn upgrade(&self) -> Option<Node> {
+        self.0.upgrade().map(|inner| Node { inner })
+    }
 }
 
 impl Drop for Inner {
@@ -82,106 +93,107 @@ impl Inner {
 }
 
 impl Node {
-    /// Starts the member that `path` has, or makes a new cluster of one there if it has nothing. Returns when requests can be served.
+    /// Starts the member that `path` has, or makes one there, as [`NodeOptions::bootstrap`] says, if it has nothing. The only member of a
+    /// cluster has begun to lead when this returns. Others need [`serve_peers`](crate::serve_peers) to find a leader; until then,
+    /// requests wait for one.
     ///
     /// # Errors
-    /// What is wrong with the directory or the options, with what to do about it; what a device or raft reports.
+    /// What is wrong with the directory or the options, with what to do about it; what other members refuse; what a device or raft
+    /// reports.
     pub async fn open(path: impl Into<PathBuf>, options: NodeOptions) -> io::Result<Node> {
-        let (path, with) = (path.into(), options.clone());
-        let storage = blocking(move || Storage::open(&path, &with)).await??;
-        let Storage { identity, log, db } = storage;
+        let path = path.into();
+        let looked_at = path.clone();
+        let new = match blocking(move || read_member(&looked_at)).await?? {
+            Some(found) => found,
+            None => bootstrap::plan(&options).await?,
+        };
+        let (place, with) = (path.clone(), options.clone());
+        let Storage { member, log, db } = blocking(move || Storage::open(&place, &with, || new)).await??;
+        let identity = Identity { member_id: member.member_id, cluster_id: member.cluster_id };
         let lessor = Arc::new(Lessor::default());
         let group = log.group(GROUP);
         let state =
             StateMachine::new(db, GROUP, &TABLES, Keyspace::new(Arc::clone(&lessor))).map_err(io::Error::other)?;
-        let config = openraft::Config {
-            cluster_name: format!("{:x}", identity.cluster_id),
-            heartbeat_interval: options.heartbeat_ms,
-            election_timeout_min: options.heartbeat_ms * 10,
-            election_timeout_max: options.heartbeat_ms * 20,
-            // `LogSpace` asks for snapshots and purges, by bytes.
-            snapshot_policy: SnapshotPolicy::Never,
-            enable_pre_vote: Some(true),
-            ..openraft::Config::default()
-        };
-        let config = Arc::new(config.validate().map_err(io::Error::other)?);
+        // What raft applies from now on, leases and feed hear of.
+        let (db, tables) = (state.db().clone(), state.tables().to_vec());
+        let read = move || mvcc::read_store(&db, &tables, |view| Ok((view.revision()?, view.leases()?)));
+        let (revision, leases) = blocking(read).await?.map_err(failed_to_start)?;
+        leases.into_iter().for_each(|(id, ttl_s)| lessor.granted(id, ttl_s));
+        let peers = Arc::new(Peers::new(identity, options.election_timeout(), options.max_request_bytes));
+        let network = Network { peers: Arc::clone(&peers) };
+        let config = Arc::new(raft_config(identity, &options).validate().map_err(io::Error::other)?);
         let store = LogStore::new(group.clone());
         let raft =
-            Raft::new(identity.member_id, config, NoPeers, store, state.clone()).await.map_err(io::Error::other)?;
+            Raft::new(identity.member_id, config, network, store, state.clone()).await.map_err(io::Error::other)?;
         let quota = Quota::new(options.quota_bytes);
         let inner = Inner {
             identity,
+            path,
             options,
             raft,
             log,
             space: Arc::new(LogSpace::new(group)),
             lessor,
-            feed: Arc::new(Feed::new(0)),
+            feed: Arc::new(Feed::new(revision)),
+            peers,
             state,
             parts: tokio::sync::Mutex::default(),
             compacted: Arc::default(),
             quota,
             tasks: Mutex::default(),
         };
-        Node::start(inner).await
+        Node { inner: Arc::new(inner) }.start(&member).await
     }
 
-    /// Waits until it leads, and starts what runs beside.
-    async fn start(mut inner: Inner) -> io::Result<Node> {
-        let id = inner.identity.member_id;
-        let members = BTreeMap::from([(id, BasicNode::default())]);
-        match inner.raft.initialize(members).await {
-            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
-            Err(error) => return Err(io::Error::other(error)),
+    /// Has raft begin, and starts what runs beside.
+    async fn start(self, member: &MemberFile) -> io::Result<Node> {
+        let Inner { identity, raft, options, .. } = &*self.inner;
+        let id = identity.member_id;
+        if !member.is_joined {
+            match raft.initialize(first_members(id, member, options)).await {
+                Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
+                Err(error) => return Err(io::Error::other(error)),
+            }
         }
-        // There is no other to wait for.
-        inner.raft.trigger().elect(false).await.map_err(io::Error::other)?;
-        inner.raft.wait(None).current_leader(id, "it is the only member").await.map_err(io::Error::other)?;
-        inner.raft.ensure_linearizable(ReadPolicy::ReadIndex).await.map_err(io::Error::other)?;
-        let (db, tables) = (inner.state.db().clone(), inner.state.tables().to_vec());
-        let read = move || mvcc::read_store(&db, &tables, |view| Ok((view.revision()?, view.leases()?)));
-        let (revision, leases) = blocking(read).await?.map_err(failed_to_start)?;
-        leases.into_iter().for_each(|(id, ttl_s)| inner.lessor.granted(id, ttl_s));
-        inner.feed = Arc::new(Feed::new(revision));
-        let node = Node { inner: Arc::new(inner) };
-        node.start_tasks();
-        Ok(node)
+        let is_alone = self.ask_raft(move |members| members.voter_ids().eq([id])).await?;
+        if is_alone {
+            // There is no other to wait for.
+            raft.trigger().elect(false).await.map_err(io::Error::other)?;
+            raft.wait(None).current_leader(id, "it is the only member").await.map_err(io::Error::other)?;
+            raft.ensure_linearizable(ReadPolicy::ReadIndex).await.map_err(io::Error::other)?;
+        }
+        self.start_tasks();
+        if is_alone {
+            self.publish().await.map_err(|status| io::Error::other(status.message().to_owned()))?;
+        }
+        Ok(self)
+    }
+
+    fn downgrade(&self) -> WeakNode {
+        WeakNode(Arc::downgrade(&self.inner))
     }
 
     /// The tasks know the node weakly: they end with its last handle.
     fn start_tasks(&self) {
         let Inner { raft, space, lessor, .. } = &*self.inner;
-        let weak = Arc::downgrade(&self.inner);
-        let revoke = move |id| {
-            let node = weak.upgrade().map(|inner| Node { inner });
+        let (weak, leading) = (self.downgrade(), self.downgrade());
+        let revoke = move |id, leadership| {
+            let node = weak.upgrade();
             async move {
                 if let Some(node) = node {
-                    // Refused if a client has revoked it; a failure is tried again.
-                    let _ = node.propose(Command::LeaseRevoke { id }).await;
+                    node.revoke_expired(id, leadership).await;
                 }
             }
         };
-        let leader = raft.clone();
-        let expire = Arc::clone(lessor).expire(move || leader.is_leader(), revoke);
-        let (weak, compacted) = (Arc::downgrade(&self.inner), Arc::clone(&self.inner.compacted));
-        let sweep = async move {
-            while let Some(inner) = weak.upgrade() {
-                let node = Node { inner };
-                let swept = node.sweep().await;
-                drop(node);
-                match swept {
-                    Ok(()) => compacted.notified().await,
-                    Err(_) => sleep(SWEEP_RETRY).await,
-                }
-            }
-        };
-        let (of, to) = (Arc::downgrade(&self.inner), Arc::downgrade(&self.inner));
+        let expire = Arc::clone(lessor).expire(move || leading.upgrade()?.leadership(), revoke);
+        let sweep = sweep_when_compacted(self.downgrade(), raft.clone(), Arc::clone(&self.inner.compacted));
+        let (of, to) = (self.downgrade(), self.downgrade());
         let revision = move || {
-            let node = of.upgrade().map(|inner| Node { inner });
+            let node = of.upgrade();
             async move { node?.read(|view| Ok(view.revision()?)).await.ok() }
         };
         let compact = move |revision| {
-            let node = to.upgrade().map(|inner| Node { inner });
+            let node = to.upgrade();
             async move {
                 if let Some(node) = node {
                     // The next one makes up for a failure; a refusal says that it is compacted already.
@@ -200,9 +212,53 @@ impl Node {
             tokio::spawn(auto_compact),
             tokio::spawn(purge),
             tokio::spawn(feed),
+            tokio::spawn(Node::keep_members(self.downgrade())),
         ];
         let mut running = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         running.extend(tasks.map(|task| task.abort_handle()));
+    }
+
+    /// Waits until this member can do nothing any more though it was not closed: because it was removed from its cluster, and then its
+    /// directory is marked, or because a device or raft failed. Returns which of these, and what to do.
+    pub async fn until_ended(&self) -> String {
+        let mut removed = self.inner.peers.removed();
+        let mut metrics = self.inner.raft.metrics();
+        let failed = async {
+            loop {
+                if let Err(error) = &metrics.borrow_watched().running_state {
+                    return error.to_string();
+                }
+                if metrics.changed().await.is_err() {
+                    return "raft has stopped".to_owned();
+                }
+            }
+        };
+        let id = self.inner.identity.member_id;
+        tokio::select! {
+            error = failed => format!("member {id:x} has failed: {error}; see to that, and start it again"),
+            _ = removed.wait_for(|removed| *removed) => {
+                let path = self.inner.path.clone();
+                if let Ok(Err(error)) = blocking(move || mark_removed(&path)).await {
+                    tracing::warn!("the directory of a removed member could not be marked: {error}");
+                }
+                format!("member {id:x} was removed from its cluster; to have it back, add it anew with an empty directory")
+            }
+        }
+    }
+
+    /// What raft itself knows of the members: its metrics come a little later.
+    async fn ask_raft<T: Send + 'static>(&self, ask: impl FnOnce(&Membership) -> T + Send + 'static) -> io::Result<T> {
+        let asked = self.inner.raft.with_raft_state(|state| ask(state.membership_state.effective().membership())).await;
+        asked.map_err(io::Error::other)
+    }
+
+    /// Whether the cluster has other members.
+    ///
+    /// # Errors
+    /// If the member has failed.
+    pub async fn has_others(&self) -> io::Result<bool> {
+        let id = self.inner.identity.member_id;
+        self.ask_raft(move |members| members.nodes().any(|(other, _)| *other != id)).await
     }
 
     /// The member's identity.
@@ -253,64 +309,25 @@ impl Node {
         self.inner.state.db()
     }
 
-    /// Has the cluster agree on a command, and returns the store's answer once it is durable.
-    pub(crate) async fn propose(&self, command: Command) -> Result<Answer, Status> {
-        if mvcc::request_bytes(&command) > self.inner.options.max_request_bytes {
-            return Err(Refusal::RequestTooLarge.into());
-        }
-        if mvcc::takes_space(&command) {
-            self.check_quota(mvcc::request_bytes(&command) as u64).await?;
-        }
-        let encoded = postcard::to_stdvec(&command).map_err(|error| Status::internal(error.to_string()))?;
-        let space = self.inner.space.max_command_bytes();
-        let answer = if encoded.len() <= space {
-            self.append(command, encoded.len()).await?
-        } else {
-            drop(command);
-            let _alone = self.inner.parts.lock().await;
-            // What postcard adds to a part.
-            let part_bytes = space.saturating_sub(32).min(MAX_PART_BYTES);
-            let (parts, assembled) = mvcc::parts_of(self.inner.identity.member_id, &encoded, part_bytes);
-            for part in parts {
-                self.append(part, part_bytes).await?;
-            }
-            self.append(assembled, 0).await?
-        };
-        match answer {
-            Answer::Refused(refusal) => Err(refusal.into()),
-            answer => Ok(answer),
-        }
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.inner.peers
     }
 
-    /// Sets the alarm for space if the store's file may not have so many bytes more.
-    async fn check_quota(&self, more: u64) -> Result<(), Status> {
-        let has_room = self.inner.quota.has_room(self.db(), more).await;
-        if has_room.map_err(|error| Status::internal(error.to_string()))? {
-            return Ok(());
-        }
-        let member_id = self.inner.identity.member_id;
-        let alarm = AlarmRequest { action: AlarmAction::Activate as i32, member_id, alarm: AlarmType::Nospace as i32 };
-        self.append(Command::Alarm(Encoded(alarm)), 0).await?;
-        Err(Refusal::NoSpace.into())
+    pub(crate) fn peers_handle(&self) -> Arc<Peers> {
+        Arc::clone(&self.inner.peers)
     }
 
-    async fn append(&self, command: Command, bytes: usize) -> Result<Answer, Status> {
-        let _space = self.inner.space.admit(bytes).await.map_err(|_| Refusal::Stopped)?;
-        match self.inner.raft.client_write(command).await {
-            Ok(written) => Ok(written.data),
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => Err(Refusal::NoLeader.into()),
-            Err(RaftError::APIError(error)) => Err(Status::unavailable(error.to_string())),
-            Err(RaftError::Fatal(_)) => Err(Refusal::Stopped.into()),
-        }
+    pub(crate) fn space(&self) -> &LogSpace {
+        &self.inner.space
     }
 
-    /// Waits until this member has everything that was acknowledged before.
-    pub(crate) async fn catch_up(&self) -> Result<(), Status> {
-        match self.inner.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
-            Ok(_) => Ok(()),
-            Err(RaftError::Fatal(_)) => Err(Refusal::Stopped.into()),
-            Err(RaftError::APIError(_)) => Err(Refusal::NoLeader.into()),
-        }
+    pub(crate) fn quota(&self) -> &Quota {
+        &self.inner.quota
+    }
+
+    /// Held while a command is written in parts.
+    pub(crate) fn parts(&self) -> &tokio::sync::Mutex<()> {
+        &self.inner.parts
     }
 
     /// Reads the store of this member, as it is now.
@@ -381,6 +398,52 @@ impl Node {
     }
 }
 
+fn raft_config(identity: Identity, options: &NodeOptions) -> openraft::Config {
+    openraft::Config {
+        cluster_name: format!("{:x}", identity.cluster_id),
+        heartbeat_interval: options.heartbeat_ms,
+        election_timeout_min: options.heartbeat_ms * 10,
+        election_timeout_max: options.heartbeat_ms * 20,
+        // `LogSpace` asks for snapshots and purges, by bytes.
+        snapshot_policy: SnapshotPolicy::Never,
+        enable_pre_vote: Some(true),
+        // The state may lack after a crash what was committed, and so may the note of it: leading begins with an election, whose first
+        // entry commits all that is there.
+        enable_leader_restore: Some(false),
+        // A member that is back is not left waiting for a whole election.
+        backoff: format!("{0}ms {0}ms {0}ms", options.heartbeat_ms),
+        ..openraft::Config::default()
+    }
+}
+
+/// The members that the cluster began with. All of them know the same ones.
+fn first_members(id: u64, member: &MemberFile, options: &NodeOptions) -> BTreeMap<u64, Member> {
+    if member.first_members.is_empty() {
+        let alone = Member { name: options.name.clone(), peer_urls: options.peer_urls.clone(), ..Member::default() };
+        return BTreeMap::from([(id, alone)]);
+    }
+    let first = member.first_members.iter().map(|first| {
+        let (name, peer_urls) = (first.name.clone(), first.peer_urls.clone());
+        (first.id, Member { name, peer_urls, ..Member::default() })
+    });
+    first.collect()
+}
+
+/// Has deleted what compaction gave up: what this member was asked to, and, when it begins to lead, what others have not finished.
+async fn sweep_when_compacted(weak: WeakNode, raft: Raft, compacted: Arc<Notify>) {
+    let (mut led, mut is_due) = (false, false);
+    while let Some(node) = weak.upgrade() {
+        let leads = raft.is_leader();
+        is_due |= leads && !led;
+        led = leads;
+        if is_due && node.sweep().await.is_ok() {
+            is_due = false;
+        }
+        drop(node);
+        is_due |= timeout(SWEEP_RETRY, compacted.notified()).await.is_ok();
+    }
+}
+
 /// Reads the events of what was applied, until the node stops.
 async fn feed_events(raft: Raft, state: StateMachine<Config, Keyspace>, feed: Arc<Feed>) {
     let mut applied = raft.watch_apply_progress();
@@ -389,12 +452,20 @@ async fn feed_events(raft: Raft, state: StateMachine<Config, Keyspace>, feed: Ar
         let read = move || {
             mvcc::read_store(of.db(), of.tables(), |view| {
                 let revision = view.revision()?;
-                let batch = if revision < from { None } else { Some(view.events(from, revision, EVENT_BYTES)?) };
-                Ok(batch)
+                if from < view.compacted()? && from <= revision {
+                    // Of these, some may be deleted: a snapshot came from another member, or compaction was faster.
+                    return Ok(Some((None, revision)));
+                }
+                if revision < from {
+                    return Ok(None);
+                }
+                let (events, to) = view.events(from, revision, EVENT_BYTES)?;
+                Ok(Some((Some(events), to)))
             })
         };
         match blocking(read).await {
-            Ok(Ok(Some((events, to)))) => feed.push(Batch { from, to, events: events.into() }),
+            Ok(Ok(Some((Some(events), to)))) => feed.push(Batch { from, to, events: events.into() }),
+            Ok(Ok(Some((None, to)))) => feed.skip_to(to),
             Ok(Ok(None)) => {
                 if applied.changed().await.is_err() {
                     return;

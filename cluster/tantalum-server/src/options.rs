@@ -1,8 +1,30 @@
 //! What a node can be told.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::auto_compaction::AutoCompaction;
+use crate::cluster_config::ClusterConfig;
+
+/// What a member is made as where there is none yet. Afterwards its directory knows.
+///
+/// ```
+/// use tantalum_server::{Bootstrap, ClusterConfig, NodeOptions};
+///
+/// let config = ClusterConfig::from_flag("a=http://10.0.0.1:2380,b=http://10.0.0.2:2380", "token")?;
+/// let options = NodeOptions { name: "a".to_owned(), bootstrap: Bootstrap::New(config), ..NodeOptions::default() };
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Bootstrap {
+    /// The only member of a new cluster.
+    #[default]
+    Alone,
+    /// The one with the node's name, of a new cluster.
+    New(ClusterConfig),
+    /// The one with the node's name, of a cluster to which it was added (`member add`), as are the others.
+    Join(ClusterConfig),
+}
 
 /// Options of [`Node::open`](crate::Node::open).
 ///
@@ -16,8 +38,16 @@ pub struct NodeOptions {
     pub name: String,
     /// The URLs at which clients reach it, as `member list` shows them. Default none.
     pub client_urls: Vec<String>,
-    /// Bytes of the file that raft's log lies in, fixed when the directory is made. An entry has at most a 128th of it, and 1 MiB;
-    /// larger requests are cut. Default 128 MiB, at least 4 MiB.
+    /// The URLs at which other members reach it, of a member that begins [alone](Bootstrap::Alone); later ones are the cluster's to
+    /// change (`member update`). Default none: then no others can be added.
+    pub peer_urls: Vec<String>,
+    /// What it is made as. Default [`Bootstrap::Alone`].
+    pub bootstrap: Bootstrap,
+    /// The files that raft's log lies in, fixed when the directory is made; they must not exist then. With two, on devices of their
+    /// own, a write that one of them holds up is given to the other. Default none: a file in the directory.
+    pub raft_log_devices: Vec<PathBuf>,
+    /// Bytes of each file that raft's log lies in, fixed when the directory is made. An entry has at most a 128th of it, and 1 MiB;
+    /// larger requests are cut. All members need the same. Default 128 MiB, at least 4 MiB.
     pub raft_log_bytes: u64,
     /// Bytes of the log of the store's database. Default 256 MiB.
     pub state_log_bytes: u64,
@@ -45,6 +75,9 @@ impl Default for NodeOptions {
         NodeOptions {
             name: "default".to_owned(),
             client_urls: Vec::new(),
+            peer_urls: Vec::new(),
+            bootstrap: Bootstrap::Alone,
+            raft_log_devices: Vec::new(),
             raft_log_bytes: 128 << 20,
             state_log_bytes: 256 << 20,
             buffer_pool_bytes: 256 << 20,
@@ -59,6 +92,16 @@ impl Default for NodeOptions {
 }
 
 impl NodeOptions {
+    /// After so long without a leader, members elect one.
+    pub(crate) fn election_timeout(&self) -> Duration {
+        Duration::from_millis(self.heartbeat_ms.saturating_mul(10))
+    }
+
+    /// So long a request waits for a leader and its answer, as in etcd.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        Duration::from_secs(5) + 2 * self.election_timeout()
+    }
+
     /// The shortest time to live of a lease, in seconds: longer than an election, so that leases outlive one.
     pub(crate) fn min_lease_ttl_s(&self) -> i64 {
         i64::try_from((15 * self.heartbeat_ms).div_ceil(1000)).unwrap_or(i64::MAX)

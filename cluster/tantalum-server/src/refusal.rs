@@ -72,6 +72,30 @@ refusals! {
     NotCapable FailedPrecondition "etcdserver: not capable";
     /// A token is asked for, and there are none.
     AuthNotEnabled FailedPrecondition "etcdserver: authentication is not enabled";
+    /// A leader is known, and did not answer in time; a request that changes something may have been done.
+    TimedOut Unavailable "etcdserver: request timed out";
+    /// The leader changed while the request was under way; it may have been done.
+    LeaderFailed Unavailable "etcdserver: request timed out, possibly due to previous leader failure";
+    /// The leader was lost while the request was under way; it may have been done.
+    ConnectionLost Unavailable "etcdserver: request timed out, possibly due to connection lost";
+    /// Only the leader does this.
+    NotLeader FailedPrecondition "etcdserver: not leader";
+    /// The member cannot become the leader.
+    BadTransferee FailedPrecondition "etcdserver: bad leader transferee";
+    /// There is no such member.
+    MemberNotFound NotFound "etcdserver: member not found";
+    /// A member has these URLs.
+    PeerUrlExists FailedPrecondition "etcdserver: Peer URLs already exists";
+    /// Members' URLs are none.
+    BadMemberUrls InvalidArgument "etcdserver: given member URLs are invalid";
+    /// The member to promote is a voter.
+    MemberNotLearner FailedPrecondition "etcdserver: can only promote a learner member";
+    /// The member to promote lacks too much.
+    LearnerNotReady FailedPrecondition "etcdserver: can only promote a learner member which is in sync with leader";
+    /// The change would leave too few members that were ever started.
+    NotEnoughStarted FailedPrecondition "etcdserver: re-configuration failed due to not enough started members";
+    /// The change would leave too few members that answer.
+    Unhealthy Unavailable "etcdserver: unhealthy cluster";
     /// No leader is known.
     NoLeader Unavailable "etcdserver: no leader";
     /// The node stops, or has failed.

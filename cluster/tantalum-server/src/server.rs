@@ -10,7 +10,9 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status;
 use tonic::body::Body;
+use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
+use tonic::service::InterceptorLayer;
 use tonic::transport::Server;
 use tower_service::Service;
 
@@ -41,8 +43,16 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
         stop.await;
         stopping.send_replace(true);
     };
+    let of = node.clone();
+    let with_leader = InterceptorLayer::new(move |request: tonic::Request<()>| {
+        match requires_leader(request.metadata()) && !of.has_leader() {
+            true => Err(Refusal::NoLeader.into()),
+            false => Ok(request),
+        }
+    });
     Server::builder()
         .tcp_nodelay(true)
+        .layer(with_leader)
         .add_service(KvServer::new(Kv::new(node.clone())).max_decoding_message_size(limit))
         .add_service(WatchServer::new(Watch::new(node.clone(), stopped.clone())))
         .add_service(LeaseServer::new(Lease::new(node.clone(), stopped.clone())))
@@ -54,6 +64,11 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop)
         .await
         .map_err(io::Error::other)
+}
+
+/// Whether a client wants no answer of a member that has no leader: etcd's clients say so beside their requests.
+pub(crate) fn requires_leader(metadata: &MetadataMap) -> bool {
+    metadata.get("hasleader").is_some_and(|value| value == "true")
 }
 
 /// Auth: there are no users, roles and tokens, so every call is refused, with etcd's own message.

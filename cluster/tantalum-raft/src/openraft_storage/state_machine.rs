@@ -55,6 +55,15 @@ pub trait Application<C: RaftTypeConfig>: Send + Sync + 'static {
     /// # Errors
     /// Those of the database: the transaction is tried again if that [helps](tantalum::Error::is_retryable), and else the node stops.
     fn apply(&self, transaction: &mut Transaction, tables: &[Table], entry: &C::Entry) -> tantalum::Result<C::R>;
+
+    /// A snapshot has replaced the rows of the tables, durably; entries behind it are applied after this. For what a program keeps in
+    /// memory of them. Does nothing unless it is implemented.
+    ///
+    /// # Errors
+    /// Those of the database: the node stops.
+    fn replaced(&self, _transaction: &Transaction, _tables: &[Table]) -> tantalum::Result<()> {
+        Ok(())
+    }
 }
 
 /// The state of a node, for openraft, in tables of a [`Db`]. Clones are handles to the same state.
@@ -133,9 +142,13 @@ impl<A> Shared<A> {
         Ok(answers)
     }
 
-    fn install<C: RaftTypeConfig>(&self, meta: &SnapshotMetaOf<C>, rows: &StateSnapshot) -> tantalum::Result<()> {
+    fn install<C: RaftTypeConfig>(&self, meta: &SnapshotMetaOf<C>, rows: &StateSnapshot) -> tantalum::Result<()>
+    where
+        A: Application<C>,
+    {
         let applied: Applied<C> = (meta.last_log_id.clone(), meta.last_membership.clone());
-        self.state.install(&encode(&applied)?, rows)
+        self.state.install(&encode(&applied)?, rows)?;
+        self.application.replaced(&self.state.db.begin()?, &self.state.tables)
     }
 
     /// The state that a snapshot of the database shows, with how far it was applied.

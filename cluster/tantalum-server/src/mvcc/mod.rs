@@ -140,6 +140,11 @@ impl Application<Config> for Keyspace {
             EntryPayload::Blank | EntryPayload::Membership(_) => Ok(Answer::Nothing),
         }
     }
+
+    fn replaced(&self, transaction: &Transaction, tables: &[Table]) -> tantalum::Result<()> {
+        self.lessor.replaced(View { transaction, tables }.leases()?);
+        Ok(())
+    }
 }
 
 /// Whether a command adds to the store what it is to keep.

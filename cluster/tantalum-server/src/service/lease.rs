@@ -11,6 +11,7 @@ use crate::api::etcdserverpb as pb;
 use crate::api::etcdserverpb::lease_server;
 use crate::command::{Answer, Command};
 use crate::node::Node;
+use crate::peers::{LeaderAnswer, LeaderRequest};
 
 /// The service, of a node.
 pub struct Lease {
@@ -79,8 +80,10 @@ impl lease_server::Lease for Lease {
         request: Request<pb::LeaseTimeToLiveRequest>,
     ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
         let pb::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
+        let LeaderAnswer::TimeToLive(left) = self.node.ask_leader(LeaderRequest::LeaseTimeToLive { id }).await? else {
+            return Err(wrong());
+        };
         self.node.catch_up().await?;
-        let left = self.node.lessor().time_to_live(id);
         let wants_keys = keys && left.is_some();
         let read = self
             .node
@@ -95,16 +98,26 @@ impl lease_server::Lease for Lease {
         &self,
         _request: Request<pb::LeaseLeasesRequest>,
     ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
+        let LeaderAnswer::LeaseIds(ids) = self.node.ask_leader(LeaderRequest::LeaseIds).await? else {
+            return Err(wrong());
+        };
         self.node.catch_up().await?;
         let revision = self.node.read(|view| Ok(view.revision()?)).await?;
-        let leases = self.node.lessor().ids().into_iter().map(|id| pb::LeaseStatus { id }).collect();
+        let leases = ids.into_iter().map(|id| pb::LeaseStatus { id }).collect();
         Ok(Response::new(pb::LeaseLeasesResponse { header: self.node.header(revision), leases }))
     }
+}
+
+/// The leader answered another question: a bug.
+fn wrong() -> Status {
+    Status::internal("the leader answered another question about leases")
 }
 
 /// Renews a lease. The revision of the answer is from before: a client never hears of a renewal at a revision at which the lease was gone.
 async fn renew(node: &Node, id: i64) -> Result<pb::LeaseKeepAliveResponse, Status> {
     let revision = node.read(|view| Ok(view.revision()?)).await?;
-    let ttl = node.lessor().renew(id).unwrap_or(0);
-    Ok(pb::LeaseKeepAliveResponse { header: node.header(revision), id, ttl })
+    let LeaderAnswer::Renewed(ttl) = node.ask_leader(LeaderRequest::LeaseRenew { id }).await? else {
+        return Err(wrong());
+    };
+    Ok(pb::LeaseKeepAliveResponse { header: node.header(revision), id, ttl: ttl.unwrap_or(0) })
 }

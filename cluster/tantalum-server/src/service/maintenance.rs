@@ -89,6 +89,7 @@ impl maintenance_server::Maintenance for Maintenance {
         let db = self.node.db().clone();
         let stats = blocking(move || db.stats()).await.map_err(internal)?.map_err(internal)?;
         let metrics = self.node.raft().metrics().borrow_watched().clone();
+        let is_voter = metrics.membership_config.voter_ids().any(|voter| voter == metrics.id);
         let index = |id: Option<openraft::alias::LogIdOf<crate::command::Config>>| id.map_or(0, |id| id.index);
         let describe =
             |alarm: pb::AlarmMember| format!("memberID:{} alarm:{} ", alarm.member_id, alarm.alarm().as_str_name());
@@ -101,6 +102,7 @@ impl maintenance_server::Maintenance for Maintenance {
             raft_term: metrics.current_term,
             raft_applied_index: index(metrics.last_applied),
             errors: alarms.into_iter().map(describe).collect(),
+            is_learner: !is_voter,
             ..pb::StatusResponse::default()
         }))
     }
@@ -111,6 +113,14 @@ impl maintenance_server::Maintenance for Maintenance {
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
         self.node.defragment().await?;
         Ok(Response::new(pb::DefragmentResponse { header: self.node.header(0) }))
+    }
+
+    async fn move_leader(
+        &self,
+        request: Request<pb::MoveLeaderRequest>,
+    ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
+        self.node.move_leader(request.into_inner().target_id).await?;
+        Ok(Response::new(pb::MoveLeaderResponse { header: self.node.header(0) }))
     }
 
     async fn hash(&self, _request: Request<pb::HashRequest>) -> Result<Response<pb::HashResponse>, Status> {

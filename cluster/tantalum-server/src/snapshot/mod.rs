@@ -20,7 +20,7 @@ use tantalum_raft::openraft_storage::StateMachine;
 
 use self::bolt::Bolt;
 use crate::command::Config;
-use crate::directory::{Identity, Storage, must_be_empty, remove, rename};
+use crate::directory::{Identity, MemberFile, Storage, must_be_empty, remove, rename};
 use crate::lease::Lessor;
 use crate::mvcc::{Keyspace, PARTS, TABLES};
 use crate::node::{GROUP, blocking};
@@ -130,11 +130,12 @@ pub async fn restore(
         let saved = read(&file)?;
         must_be_empty(&place)?;
         remove(&making)?;
-        let storage = Storage::open(&making, &options)?;
+        let storage = Storage::open(&making, &options, MemberFile::alone)?;
         Ok::<_, io::Error>((saved, storage))
     });
     let (saved, storage) = begun.await??;
-    let Storage { identity, log, db } = storage;
+    let Storage { member, log, db } = storage;
+    let identity = Identity { member_id: member.member_id, cluster_id: member.cluster_id };
     let keyspace = Keyspace::new(Arc::new(Lessor::default()));
     let mut state: StateMachine<Config, Keyspace> =
         StateMachine::new(db.clone(), GROUP, &TABLES, keyspace).map_err(io::Error::other)?;
