@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tonic::Status;
+use tonic::transport::ClientTlsConfig;
 
 use crate::api::peer::{Member, MembersResponse};
 use crate::cluster_config::ClusterConfig;
 use crate::directory::{FirstMember, Identity, MemberFile};
 use crate::options::{Bootstrap, NodeOptions};
-use crate::peers::members_at;
+use crate::peers::{Connector, members_at};
 
 /// So long others have to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,9 +21,13 @@ fn refuse(what: String) -> io::Error {
 }
 
 /// What the others of a cluster say of its members, and at which URLs.
-async fn ask(config: &ClusterConfig, name: &str) -> Vec<(String, Result<MembersResponse, Status>)> {
+async fn ask(
+    config: &ClusterConfig,
+    name: &str,
+    connector: &Connector,
+) -> Vec<(String, Result<MembersResponse, Status>)> {
     let others = config.members.iter().filter(|(other, _)| *other != name).flat_map(|(_, urls)| urls.clone());
-    join_all(others.map(|url| async move { (url.clone(), members_at(&url, PATIENCE).await) })).await
+    join_all(others.map(|url| async move { (url.clone(), members_at(&url, connector).await) })).await
 }
 
 fn find(members: &MembersResponse, is_it: impl Fn(&Member) -> bool) -> Option<&Member> {
@@ -38,19 +43,20 @@ fn started_already(name: &str, member: &Member, url: &str) -> io::Error {
 }
 
 /// What a member is made as that has no directory yet.
-pub async fn plan(options: &NodeOptions) -> io::Result<MemberFile> {
+pub async fn plan(options: &NodeOptions, tls: Option<ClientTlsConfig>) -> io::Result<MemberFile> {
+    let connector = &Connector { patience: PATIENCE, tls };
     match &options.bootstrap {
         Bootstrap::Alone => Ok(MemberFile::alone()),
-        Bootstrap::New(config) => new(config, &options.name).await,
-        Bootstrap::Join(config) => join(config, &options.name).await,
+        Bootstrap::New(config) => new(config, &options.name, connector).await,
+        Bootstrap::Join(config) => join(config, &options.name, connector).await,
     }
 }
 
-async fn new(config: &ClusterConfig, name: &str) -> io::Result<MemberFile> {
+async fn new(config: &ClusterConfig, name: &str, connector: &Connector) -> io::Result<MemberFile> {
     let member_id = config.member_id(config.peer_urls(name)?);
     let identity = Identity { member_id, cluster_id: config.cluster_id() };
     // A member that lost its directory must not vote again.
-    for (url, said) in ask(config, name).await {
+    for (url, said) in ask(config, name, connector).await {
         let Ok(said) = said else { continue };
         if said.cluster != identity.cluster_id {
             return Err(refuse(format!(
@@ -78,10 +84,10 @@ async fn new(config: &ClusterConfig, name: &str) -> io::Result<MemberFile> {
     Ok(MemberFile { first_members, ..MemberFile::new(identity, Some(name.to_owned())) })
 }
 
-async fn join(config: &ClusterConfig, name: &str) -> io::Result<MemberFile> {
+async fn join(config: &ClusterConfig, name: &str, connector: &Connector) -> io::Result<MemberFile> {
     let own = config.peer_urls(name)?;
     let mut failures = Vec::new();
-    for (url, said) in ask(config, name).await {
+    for (url, said) in ask(config, name, connector).await {
         let said = match said {
             Ok(said) => said,
             Err(status) => {

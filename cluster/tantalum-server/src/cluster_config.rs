@@ -57,7 +57,7 @@ fn number(hash: Sha256) -> u64 {
 pub(crate) fn is_url(url: &str) -> bool {
     let Ok(uri) = url.parse::<http::Uri>() else { return false };
     let is_root = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
-    uri.scheme_str() == Some("http") && uri.port_u16().is_some() && is_root
+    matches!(uri.scheme_str(), Some("http" | "https")) && uri.port_u16().is_some() && is_root
 }
 
 impl ClusterConfig {
@@ -108,8 +108,7 @@ impl ClusterConfig {
             }
             for url in urls {
                 if !is_url(url) {
-                    let what =
-                        format!("{place}: {url:?} of {name} is not http://HOST:PORT; members are reached without TLS");
+                    let what = format!("{place}: {url:?} of {name} is not http://HOST:PORT or https://HOST:PORT");
                     return Err(invalid(what));
                 }
                 if let Some(other) = seen.insert(url.clone(), name.clone()) {
@@ -176,7 +175,7 @@ mod tests {
         for (flag, message) in [
             ("", "no member; write NAME="),
             ("=http://h:1", "no member; write NAME="),
-            ("a=https://h:1", "\"https://h:1\" of a is not http://HOST:PORT"),
+            ("a=ftp://h:1", "\"ftp://h:1\" of a is not http://HOST:PORT"),
             ("a=http://h", "is not http://HOST:PORT"),
             ("a=http://h:1,b=http://h:1", "a and b have the URL http://h:1"),
         ] {

@@ -72,6 +72,7 @@ mod refusal;
 mod server;
 mod service;
 mod snapshot;
+mod tls;
 mod watch;
 
 pub use auto_compaction::AutoCompaction;
@@ -86,3 +87,4 @@ pub use peers::serve_peers;
 pub use refusal::Refusal;
 pub use server::serve;
 pub use snapshot::restore;
+pub use tls::Tls;

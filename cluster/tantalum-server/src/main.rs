@@ -1,12 +1,13 @@
 //! The program `tantalum-server`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tantalum_server::{
-    AutoCompaction, Bootstrap, ClusterConfig, Node, NodeOptions, restore, serve, serve_monitoring, serve_peers,
+    AutoCompaction, Bootstrap, ClusterConfig, Node, NodeOptions, Tls, restore, serve, serve_monitoring, serve_peers,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -71,6 +72,30 @@ struct Serve {
     /// Whether the cluster is made, or is there and this member was added to it (member add).
     #[arg(long, value_enum, default_value_t = ClusterState::New)]
     initial_cluster_state: ClusterState,
+    /// PEM file with the certificate that clients are shown; then they must use https.
+    #[arg(long, requires = "key_file")]
+    cert_file: Option<PathBuf>,
+    /// PEM file with its private key.
+    #[arg(long, requires = "cert_file")]
+    key_file: Option<PathBuf>,
+    /// PEM file with authorities that clients' certificates must be from; with --client-cert-auth.
+    #[arg(long, requires = "cert_file")]
+    trusted_ca_file: Option<PathBuf>,
+    /// Clients must show a certificate.
+    #[arg(long, requires = "trusted_ca_file")]
+    client_cert_auth: bool,
+    /// PEM file with the certificate that other members are shown; then members' URLs are https://HOST:PORT.
+    #[arg(long, requires_all = ["peer_key_file", "peer_trusted_ca_file"])]
+    peer_cert_file: Option<PathBuf>,
+    /// PEM file with its private key.
+    #[arg(long, requires = "peer_cert_file")]
+    peer_key_file: Option<PathBuf>,
+    /// PEM file with authorities that other members' certificates must be from.
+    #[arg(long, requires = "peer_cert_file")]
+    peer_trusted_ca_file: Option<PathBuf>,
+    /// Other members must show a certificate when they connect.
+    #[arg(long, requires = "peer_cert_file")]
+    peer_client_cert_auth: bool,
     /// Address and port to serve other members at [default: those of this member's URL; without one, no others can be added].
     #[arg(long)]
     listen_peer: Option<String>,
@@ -160,14 +185,32 @@ async fn listen_to_peers(
         Bootstrap::Alone => None,
         Bootstrap::New(config) | Bootstrap::Join(config) => config.peer_urls(&arguments.name)?.first(),
     };
-    let authority = own.map(|url| url.trim_start_matches("http://").trim_end_matches('/').to_owned());
+    let authority = own.map(|url| {
+        let url = url.strip_prefix("https://").or(url.strip_prefix("http://")).unwrap_or(url);
+        url.trim_end_matches('/').to_owned()
+    });
     let Some(address) = arguments.listen_peer.clone().or(authority) else { return Ok((None, Vec::new())) };
     let listener = listen(&address, "--listen-peer").await?;
     let mut urls = arguments.advertise_peer_url.clone();
     if urls.is_empty() && own.is_none() {
-        urls.push(format!("http://{}", listener.local_addr()?));
+        urls.push(url_of(arguments.peer_cert_file.is_some(), listener.local_addr()?));
     }
     Ok((Some(listener), urls))
+}
+
+fn url_of(has_tls: bool, address: SocketAddr) -> String {
+    format!("{}://{address}", if has_tls { "https" } else { "http" })
+}
+
+/// TLS as the arguments of one side have it.
+fn tls(
+    (certificate, key): (&Option<PathBuf>, &Option<PathBuf>),
+    trusted_ca: &Option<PathBuf>,
+    demands_certificates: bool,
+) -> Option<Tls> {
+    let tls = Tls::new(certificate.clone()?, key.clone()?);
+    let tls = trusted_ca.iter().fold(tls, |tls, file| tls.trusted_ca(file));
+    Some(if demands_certificates { tls.demand_certificates() } else { tls })
 }
 
 /// When compaction comes by itself.
@@ -229,14 +272,23 @@ async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Er
         None => None,
     };
     let address = listener.local_addr()?;
+    let client_tls =
+        tls((&arguments.cert_file, &arguments.key_file), &arguments.trusted_ca_file, arguments.client_cert_auth);
+    let peer_tls = tls(
+        (&arguments.peer_cert_file, &arguments.peer_key_file),
+        &arguments.peer_trusted_ca_file,
+        arguments.peer_client_cert_auth,
+    );
     let mut client_urls = arguments.advertise_client_url;
     if client_urls.is_empty() {
-        client_urls.push(format!("http://{address}"));
+        client_urls.push(url_of(client_tls.is_some(), address));
     }
     let options = NodeOptions {
         name: arguments.name,
         client_urls,
         peer_urls,
+        client_tls,
+        peer_tls,
         bootstrap,
         raft_log_devices: arguments.raft_log_device,
         raft_log_bytes: arguments.raft_log_bytes,

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tonic::Status;
+use tonic::transport::ServerTlsConfig;
 
 use crate::api::etcdserverpb::ResponseHeader;
 use crate::bootstrap;
@@ -29,9 +30,10 @@ use crate::member::Member;
 use crate::membership::Membership;
 use crate::mvcc::{self, Keyspace, TABLES, View};
 use crate::options::NodeOptions;
-use crate::peers::{Network, Peers};
+use crate::peers::{Connector, Network, Peers};
 use crate::quota::Quota;
 use crate::refusal::{Failed, Refusal};
+use crate::tls::Loaded;
 
 /// The raft group that the store is.
 pub(crate) const GROUP: u64 = 1;
@@ -55,6 +57,8 @@ struct Inner {
     identity: Identity,
     path: PathBuf,
     options: NodeOptions,
+    client_tls: Option<ServerTlsConfig>,
+    peer_tls: Option<ServerTlsConfig>,
     raft: Raft,
     state: StateMachine<Config, Keyspace>,
     log: RaftLog,
@@ -101,11 +105,12 @@ impl Node {
     /// What is wrong with the directory or the options, with what to do about it; what other members refuse; what a device or raft
     /// reports.
     pub async fn open(path: impl Into<PathBuf>, options: NodeOptions) -> io::Result<Node> {
-        let path = path.into();
+        let (path, with) = (path.into(), options.clone());
+        let tls = blocking(move || Loaded::of(&with)).await??;
         let looked_at = path.clone();
         let new = match blocking(move || read_member(&looked_at)).await?? {
             Some(found) => found,
-            None => bootstrap::plan(&options).await?,
+            None => bootstrap::plan(&options, tls.to_members.clone()).await?,
         };
         let (place, with) = (path.clone(), options.clone());
         let Storage { member, log, db } = blocking(move || Storage::open(&place, &with, || new)).await??;
@@ -119,7 +124,8 @@ impl Node {
         let read = move || mvcc::read_store(&db, &tables, |view| Ok((view.revision()?, view.leases()?)));
         let (revision, leases) = blocking(read).await?.map_err(failed_to_start)?;
         leases.into_iter().for_each(|(id, ttl_s)| lessor.granted(id, ttl_s));
-        let peers = Arc::new(Peers::new(identity, options.election_timeout(), options.max_request_bytes));
+        let connector = Connector { patience: options.election_timeout(), tls: tls.to_members };
+        let peers = Arc::new(Peers::new(identity, connector, options.max_request_bytes));
         let network = Network { peers: Arc::clone(&peers) };
         let config = Arc::new(raft_config(identity, &options).validate().map_err(io::Error::other)?);
         let store = LogStore::new(group.clone());
@@ -130,6 +136,8 @@ impl Node {
             identity,
             path,
             options,
+            client_tls: tls.for_clients,
+            peer_tls: tls.for_members,
             raft,
             log,
             space: Arc::new(LogSpace::new(group)),
@@ -284,6 +292,14 @@ impl Node {
             db.close().map_err(io::Error::other)
         })
         .await?
+    }
+
+    pub(crate) fn client_tls(&self) -> Option<ServerTlsConfig> {
+        self.inner.client_tls.clone()
+    }
+
+    pub(crate) fn peer_tls(&self) -> Option<ServerTlsConfig> {
+        self.inner.peer_tls.clone()
     }
 
     pub(crate) fn lessor(&self) -> &Lessor {

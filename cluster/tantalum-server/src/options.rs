@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::auto_compaction::AutoCompaction;
 use crate::cluster_config::ClusterConfig;
+use crate::tls::Tls;
 
 /// What a member is made as where there is none yet. Afterwards its directory knows.
 ///
@@ -41,6 +42,10 @@ pub struct NodeOptions {
     /// The URLs at which other members reach it, of a member that begins [alone](Bootstrap::Alone); later ones are the cluster's to
     /// change (`member update`). Default none: then no others can be added.
     pub peer_urls: Vec<String>,
+    /// TLS with clients, by [`serve`](crate::serve). Default none.
+    pub client_tls: Option<Tls>,
+    /// TLS between members: all must have it, with authorities that their certificates are from, and URLs with `https`. Default none.
+    pub peer_tls: Option<Tls>,
     /// What it is made as. Default [`Bootstrap::Alone`].
     pub bootstrap: Bootstrap,
     /// The files that raft's log lies in, fixed when the directory is made; they must not exist then. With two, on devices of their
@@ -76,6 +81,8 @@ impl Default for NodeOptions {
             name: "default".to_owned(),
             client_urls: Vec::new(),
             peer_urls: Vec::new(),
+            client_tls: None,
+            peer_tls: None,
             bootstrap: Bootstrap::Alone,
             raft_log_devices: Vec::new(),
             raft_log_bytes: 128 << 20,

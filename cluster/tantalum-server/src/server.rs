@@ -50,8 +50,11 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
             false => Ok(request),
         }
     });
-    Server::builder()
-        .tcp_nodelay(true)
+    let mut server = Server::builder().tcp_nodelay(true);
+    if let Some(tls) = node.client_tls() {
+        server = server.tls_config(tls).map_err(io::Error::other)?;
+    }
+    server
         .layer(with_leader)
         .add_service(KvServer::new(Kv::new(node.clone())).max_decoding_message_size(limit))
         .add_service(WatchServer::new(Watch::new(node.clone(), stopped.clone())))

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
 
 pub use message::encode as encoded;
@@ -60,8 +60,7 @@ struct Peer {
 /// The other members of the cluster, as one member knows them.
 pub struct Peers {
     identity: Identity,
-    /// A member that does not answer for so long is tried anew.
-    patience: Duration,
+    connector: Connector,
     max_request_bytes: usize,
     known: Mutex<BTreeMap<u64, Arc<Peer>>>,
     /// Members have told this one that it is none any more.
@@ -101,18 +100,35 @@ fn is_unconnected(status: &Status) -> bool {
     false
 }
 
-fn connect(url: &str, patience: Duration) -> Result<Channel, Status> {
-    let endpoint = Endpoint::from_shared(url.to_owned())
-        .map_err(|error| Status::unavailable(format!("{url} is not a URL of a member: {error}")))?;
-    let endpoint = endpoint
-        .connect_timeout(patience)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(patience)
-        .keep_alive_timeout(patience)
-        .keep_alive_while_idle(true)
-        .initial_connection_window_size(WINDOW_BYTES.0)
-        .initial_stream_window_size(WINDOW_BYTES.1);
-    Ok(endpoint.connect_lazy())
+/// How other members are reached.
+#[derive(Clone)]
+pub struct Connector {
+    /// A member that does not answer for so long is tried anew.
+    pub patience: Duration,
+    pub tls: Option<ClientTlsConfig>,
+}
+
+impl Connector {
+    fn connect(&self, url: &str) -> Result<Channel, Status> {
+        let Connector { patience, ref tls } = *self;
+        let refuse = |what: String| Status::unavailable(format!("{url}: {what}"));
+        let mut endpoint =
+            Endpoint::from_shared(url.to_owned()).map_err(|error| refuse(format!("not a URL of a member: {error}")))?;
+        // Nothing goes out unencrypted that should not.
+        crate::tls::check_scheme([&url.to_owned()], tls.is_some()).map_err(|error| refuse(error.to_string()))?;
+        if let Some(tls) = tls {
+            endpoint = endpoint.tls_config(tls.clone()).map_err(|error| refuse(error.to_string()))?;
+        }
+        let endpoint = endpoint
+            .connect_timeout(patience)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(patience)
+            .keep_alive_timeout(patience)
+            .keep_alive_while_idle(true)
+            .initial_connection_window_size(WINDOW_BYTES.0)
+            .initial_stream_window_size(WINDOW_BYTES.1);
+        Ok(endpoint.connect_lazy())
+    }
 }
 
 impl Peer {
@@ -120,7 +136,7 @@ impl Peer {
         Peer { urls, turn: AtomicUsize::new(0), channels: Default::default() }
     }
 
-    fn channel(&self, lane: Lane, patience: Duration) -> Result<Channel, Status> {
+    fn channel(&self, lane: Lane, connector: &Connector) -> Result<Channel, Status> {
         let turn = self.turn.load(Ordering::Relaxed);
         let mut held = locked(&self.channels[lane as usize]);
         if let Some((made_at, channel)) = &*held
@@ -129,7 +145,7 @@ impl Peer {
             return Ok(channel.clone());
         }
         let url = self.urls.get(turn % self.urls.len().max(1));
-        let channel = connect(url.ok_or_else(|| Status::unavailable("the member has no peer URL"))?, patience)?;
+        let channel = connector.connect(url.ok_or_else(|| Status::unavailable("the member has no peer URL"))?)?;
         *held = Some((turn, channel.clone()));
         Ok(channel)
     }
@@ -141,10 +157,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Peers {
-    pub fn new(identity: Identity, patience: Duration, max_request_bytes: usize) -> Peers {
+    pub fn new(identity: Identity, connector: Connector, max_request_bytes: usize) -> Peers {
         let removed = watch::Sender::new(false);
         let (known, misdirected, heard) = Default::default();
-        Peers { identity, patience, max_request_bytes, known, removed, misdirected, heard }
+        Peers { identity, connector, max_request_bytes, known, removed, misdirected, heard }
     }
 
     /// A message that is received has so many bytes, at most.
@@ -168,7 +184,7 @@ impl Peers {
     fn client(&self, id: u64, lane: Lane) -> Result<PeerClient<Channel>, Status> {
         let peer = locked(&self.known).get(&id).cloned();
         let peer = peer.ok_or_else(|| Status::unavailable(format!("member {id:x} is not known here")))?;
-        let client = PeerClient::new(peer.channel(lane, self.patience)?);
+        let client = PeerClient::new(peer.channel(lane, &self.connector)?);
         Ok(client.max_decoding_message_size(MAX_ANSWER_BYTES).max_encoding_message_size(usize::MAX))
     }
 
@@ -229,10 +245,10 @@ impl Peers {
     /// Tells a member, of these URLs, that it is none any more. It may be gone.
     pub async fn tell_removed(&self, id: u64, member: &Member) {
         for url in &member.peer_urls {
-            let Ok(channel) = connect(url, self.patience) else { continue };
+            let Ok(channel) = self.connector.connect(url) else { continue };
             let mut client = PeerClient::new(channel);
             let told = client.removed(self.message(id, Vec::new()));
-            if matches!(tokio::time::timeout(self.patience, told).await, Ok(Ok(_))) {
+            if matches!(tokio::time::timeout(self.connector.patience, told).await, Ok(Ok(_))) {
                 return;
             }
         }
@@ -259,9 +275,9 @@ impl Peers {
 }
 
 /// The members of the cluster that a member at a URL belongs to.
-pub async fn members_at(url: &str, patience: Duration) -> Result<pb::MembersResponse, Status> {
-    let mut client = PeerClient::new(connect(url, patience)?);
-    let answered = tokio::time::timeout(patience, client.members(pb::MembersRequest {})).await;
+pub async fn members_at(url: &str, connector: &Connector) -> Result<pb::MembersResponse, Status> {
+    let mut client = PeerClient::new(connector.connect(url)?);
+    let answered = tokio::time::timeout(connector.patience, client.members(pb::MembersRequest {})).await;
     let answered = answered.map_err(|_| Status::deadline_exceeded("it did not answer in time"))?;
     answered.map(tonic::Response::into_inner)
 }

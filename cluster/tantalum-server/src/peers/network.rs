@@ -112,7 +112,8 @@ impl RaftNetworkV2<Config> for Way {
     ) -> Result<AppendEntriesResponse<Config>, RPCError<Config>> {
         let AppendEntriesRequest { vote, prev_log_id, entries, leader_commit } = request;
         // Entries wait for the other's device; openraft allows them the time of a heartbeat.
-        let timeout = if entries.is_empty() { option.soft_ttl() } else { option.soft_ttl().max(self.peers.patience) };
+        let timeout =
+            if entries.is_empty() { option.soft_ttl() } else { option.soft_ttl().max(self.peers.connector.patience) };
         let head = encode(&(vote, prev_log_id, leader_commit)).map_err(|status| self.failed(&status))?;
         let encoded = entries.iter().map(encode).collect::<Result<_, _>>().map_err(|status| self.failed(&status))?;
         let message = pb::Entries { address: self.peers.address(self.to), head, entries: encoded };

@@ -41,7 +41,11 @@ type AppendHead = (VoteOf<Config>, Option<LogIdOf<Config>>, Option<LogIdOf<Confi
 pub async fn serve_peers(node: Node, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
     let limit = node.peers().max_message_bytes();
     let patience = node.options().election_timeout();
-    Server::builder()
+    let mut server = Server::builder();
+    if let Some(tls) = node.peer_tls() {
+        server = server.tls_config(tls).map_err(io::Error::other)?;
+    }
+    server
         .tcp_nodelay(true)
         .http2_keepalive_interval(Some(patience))
         .http2_keepalive_timeout(Some(patience))

@@ -8,3 +8,4 @@ mod members;
 mod processes;
 mod proxy;
 mod requests;
+mod tls;
