@@ -84,15 +84,16 @@ impl From<Status> for NoAnswer {
         // Members refuse with these codes before they begin anything.
         let is_refused =
             matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument | Code::Unimplemented);
-        if is_refused || is_unconnected(&status) { NoAnswer::DidNothing } else { NoAnswer::Unknown }
+        if is_refused || was_not_sent(&status) { NoAnswer::DidNothing } else { NoAnswer::Unknown }
     }
 }
 
-/// Whether no connection could be made.
-fn is_unconnected(status: &Status) -> bool {
+/// Whether a message certainly was not sent: no connection could be made, or the one that it waited for was closed before.
+fn was_not_sent(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
-        if error.is::<tonic::ConnectError>() {
+        let is_canceled = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
+        if is_canceled || error.is::<tonic::ConnectError>() {
             return true;
         }
         cause = error.source();

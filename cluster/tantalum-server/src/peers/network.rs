@@ -17,7 +17,7 @@ use tonic::{Code, Response, Status};
 
 use super::message::{decode, encode};
 use super::snapshot_stream;
-use super::{Lane, Peers, is_unconnected};
+use super::{Lane, Peers, was_not_sent};
 use crate::api::peer as pb;
 use crate::command::Config;
 use crate::member::Member;
@@ -71,7 +71,7 @@ impl Way {
         {
             tracing::warn!("member {:x} refused a message: {}", self.to, status.message());
         }
-        match is_unconnected(status) || status.code() == Code::FailedPrecondition {
+        match was_not_sent(status) || status.code() == Code::FailedPrecondition {
             true => Unreachable::from_string(status.message()).into(),
             false => NetworkError::from_string(status.message()).into(),
         }

@@ -379,11 +379,12 @@ async fn a_rolling_restart_fails_no_write() {
     assert_eq!(client.get("key").await.map(|value| decode(&value)), Some(vec![written - 1]));
 }
 
-/// Whether a request certainly reached no server.
+/// Whether a request certainly was not sent: there was no connection, or it was closed before.
 fn was_not_sent(status: &Status) -> bool {
     let mut cause = std::error::Error::source(status);
     while let Some(error) = cause {
-        if error.is::<tonic::ConnectError>() {
+        let is_canceled = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
+        if is_canceled || error.is::<tonic::ConnectError>() {
             return true;
         }
         cause = error.source();
