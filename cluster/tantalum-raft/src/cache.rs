@@ -77,13 +77,17 @@ impl Shared {
 mod tests {
     use std::sync::Arc;
 
-    use tantalum_device::{Device, MemoryDevice};
+    use tantalum_device::{Device, Fault, MemoryDevice};
 
     use super::*;
     use crate::{Entry, RaftLog, RaftLogOptions};
 
     fn log(cache_bytes: usize) -> RaftLog {
-        let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("raft", 4 << 20)];
+        log_on(&MemoryDevice::new("raft", 4 << 20), cache_bytes)
+    }
+
+    fn log_on(device: &Arc<MemoryDevice>, cache_bytes: usize) -> RaftLog {
+        let devices: Vec<Arc<dyn Device>> = vec![Arc::clone(device) as _];
         let options = RaftLogOptions { cache_bytes, ..RaftLogOptions::default() };
         RaftLog::create(devices.clone(), &options).expect("create");
         RaftLog::open(devices, &options).expect("open")
@@ -101,12 +105,15 @@ mod tests {
 
     #[test]
     fn the_oldest_durable_entries_of_all_groups_are_evicted() {
-        let log = log(64_000);
+        let device = MemoryDevice::new("raft", 4 << 20);
+        let log = log_on(&device, 64_000);
         let end = log.group(1).append(&entries(0..60)).expect("append");
         log.flush(end).expect("flush");
         assert_eq!(cached(&log, 1), (0..60).collect::<Vec<_>>());
+        device.inject(Fault::HangWrites);
         let end = log.group(2).append(&entries(0..40)).expect("append");
         let kept = [cached(&log, 1), cached(&log, 2)];
+        device.clear_faults();
         assert_eq!(kept[1], (0..40).collect::<Vec<_>>(), "they are not durable");
         let count = kept.concat().len();
         assert!((56..=60).contains(&count), "{count} are 60,000 bytes, less what the log adds to each");
@@ -123,11 +130,14 @@ mod tests {
 
     #[test]
     fn what_is_not_durable_is_cached_beyond_the_bound() {
-        let log = log(0);
+        let device = MemoryDevice::new("raft", 4 << 20);
+        let log = log_on(&device, 0);
+        device.inject(Fault::HangWrites);
         for index in 0..100 {
             log.group(1).append(&entries(index..index + 1)).expect("append");
         }
         assert_eq!(cached(&log, 1).len(), 100);
+        device.clear_faults();
         log.flush(log.group(1).append(&entries(100..101)).expect("append")).expect("flush");
         log.group(1).append(&entries(101..102)).expect("append");
         assert_eq!(cached(&log, 1), [101]);
