@@ -1,4 +1,5 @@
-//! Space is given back by a store that grows, keeps scratch pages and overflows, with the power going at any request.
+//! Space is given back by a store that grows, keeps scratch pages and overflows, with the power going at any request; and headers are
+//! written that are reported as failed, which is as much in doubt as one that could not be blanked.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
