@@ -1,27 +1,19 @@
-//! A SQLite database that connections of this process have open, and its row in the catalog.
+//! A SQLite database that connections have open, and its row in the catalog.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
-use libsqlite3_sys as ffi;
-use tantalum::{Db, ErrorKind, Table};
-use tantalum_rt::random_seed;
+use tantalum::{Db, Table};
 
 use crate::{
     failure::{Failure, Result},
-    options::Options,
-    pointer::{Found, Id, NewPointer, find, parent},
+    fragments::{CHANGE_COUNTER, key_of},
+    pointer::Id,
     store::Store,
     write_lock::{ConnectionId, WriteLock},
 };
-
-/// The directory, beside a new SQLite database, of the Tantalum database that it goes to by default.
-const DEFAULT_DIRECTORY: &str = "tantalum-sqlite";
 
 /// The version of a row in the catalog.
 const ROW_VERSION: u8 = 1;
@@ -30,6 +22,8 @@ const ROW_VERSION: u8 = 1;
 pub(crate) struct Database {
     pub table: Table,
     pub fragment_bytes: usize,
+    /// The change counter in its header when the Tantalum database was opened.
+    pub counter_at_opening: u32,
     pub write_lock: WriteLock,
     next_connection: AtomicU64,
     pub store: Store,
@@ -68,58 +62,20 @@ impl Row {
     }
 }
 
-/// What is to be opened.
-pub(crate) struct Opening<'a> {
-    pub path: &'a Path,
-    pub options: Options,
-    pub may_create: bool,
-    pub must_be_new: bool,
-    /// The pointer file is a copy that takes the place of the one that the catalog knows.
-    pub adopts: bool,
-}
-
-/// A SQLite database, the inode of its pointer file, and whether the process may write that.
-pub(crate) struct OpenDatabase {
-    pub database: Arc<Database>,
-    pub inode: u64,
-    pub is_writable: bool,
-}
-
-impl Opening<'_> {
-    /// Opens the SQLite database, or creates it.
-    pub fn open(&self) -> Result<OpenDatabase> {
-        let place = self.path.display();
-        match find(self.path)? {
-            Found::Pointer(_) if self.must_be_new => Err(Failure::cannot_open(format!("{place}: it exists already"))),
-            Found::Pointer(pointer) => {
-                let store = Store::open(&pointer.directory, &self.options, false).map_err(cannot_open)?;
-                let row = self.row(&store, pointer.id, pointer.inode).map_err(|failure| failure.context(place))?;
-                let database = Database::shared(store, pointer.id, &row)?;
-                Ok(OpenDatabase { database, inode: pointer.inode, is_writable: pointer.is_writable })
-            }
-            Found::Nothing if !self.may_create => Err(Failure::cannot_open(format!("{place}: there is no such file"))),
-            Found::Nothing => self.create().map_err(|failure| Failure { code: ffi::SQLITE_CANTOPEN, ..failure }),
-        }
-    }
-
-    fn create(&self) -> Result<OpenDatabase> {
-        let beside = parent(self.path).join(DEFAULT_DIRECTORY);
-        let directory = self.options.directory.as_deref().unwrap_or(&beside);
-        let store = Store::open(directory, &self.options, true)?;
-        let id = Id::from(random_seed()) << 64 | Id::from(random_seed());
-        let pointer = NewPointer::write(self.path, id, store.directory())?;
-        let inode = pointer.inode;
-        let row =
-            Row { fragment_bytes: fragment_bytes(store.db())?, inode, path: self.path.to_string_lossy().into_owned() };
+impl Database {
+    /// Makes a SQLite database, whose pointer file has this inode and is to have this path.
+    pub fn create(store: Store, id: Id, inode: u64, path: &[u8]) -> Result<Arc<Self>> {
+        let row = Row {
+            fragment_bytes: fragment_bytes(store.db())?,
+            inode,
+            path: String::from_utf8_lossy(path).into_owned(),
+        };
         store.db().insert(store.catalog(), id.to_be_bytes(), row.to_bytes())?;
-        let database = Database::shared(store, id, &row)?;
-        // Last: a crash before leaves an empty database that nothing names.
-        pointer.name(self.path)?;
-        Ok(OpenDatabase { database, inode, is_writable: true })
+        Self::shared(store, id, &row)
     }
 
-    /// The row of a database, which must know the pointer file.
-    fn row(&self, store: &Store, id: Id, inode: u64) -> Result<Row> {
+    /// Opens a SQLite database. It must know the pointer file by its inode, if the pointer file does not take the place of that which it knows.
+    pub fn open(store: Store, id: Id, inode: u64, adopts: bool) -> Result<Arc<Self>> {
         let Some(row) = store.db().get(store.catalog(), id.to_be_bytes())? else {
             let directory = store.directory().display();
             return Err(Failure::cannot_open(format!(
@@ -128,7 +84,7 @@ impl Opening<'_> {
         };
         let mut row = Row::of_bytes(&row)?;
         if row.inode != inode {
-            if !self.adopts {
+            if !adopts {
                 return Err(Failure::cannot_open(format!(
                     "it is a copy of the file that leads to this database, first {}; open that one, or add adopt=1 to the URI if this \
                      file is to take its place",
@@ -138,20 +94,9 @@ impl Opening<'_> {
             row.inode = inode;
             store.db().put(store.catalog(), id.to_be_bytes(), row.to_bytes())?;
         }
-        Ok(row)
+        Self::shared(store, id, &row)
     }
-}
 
-fn cannot_open(error: tantalum::Error) -> Failure {
-    let remedy = if error.kind() == ErrorKind::InUse {
-        "; one process at a time can use the SQLite databases of a Tantalum database"
-    } else {
-        ""
-    };
-    Failure::cannot_open(format!("{error}{remedy}"))
-}
-
-impl Database {
     /// The database that connections share, opened by the first.
     fn shared(store: Store, id: Id, row: &Row) -> Result<Arc<Self>> {
         let mut databases = store.databases().lock();
@@ -159,8 +104,10 @@ impl Database {
             return Ok(database);
         }
         let table = store.db().table(&format!("sqlite/{id:032x}"))?;
+        let counter_at_opening = store.counter_at_opening(id, || change_counter(store.db(), &table))?;
         let database = Arc::new(Self {
             table,
+            counter_at_opening,
             fragment_bytes: row.fragment_bytes as usize,
             write_lock: WriteLock::default(),
             next_connection: AtomicU64::new(0),
@@ -184,4 +131,13 @@ fn fragment_bytes(db: &Db) -> Result<u32> {
         4096 => 512,
         _ => 1024,
     })
+}
+
+/// The change counter in the header of a SQLite database; 0 if it is empty.
+fn change_counter(db: &Db, table: &Table) -> Result<u32> {
+    let first = db.get(table, key_of(0))?;
+    let from = CHANGE_COUNTER as usize;
+    // A row ends behind the last byte that is not zero.
+    let bytes = std::array::from_fn(|at| first.as_deref().and_then(|row| row.get(from + at)).copied().unwrap_or(0));
+    Ok(u32::from_be_bytes(bytes))
 }

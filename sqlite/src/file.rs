@@ -1,4 +1,4 @@
-//! What SQLite calls of an open file (`sqlite3_io_methods`). Each function hands on to [`MainFile`], [`Journal`] or [`SuperJournal`].
+//! What SQLite calls of an open file (`sqlite3_io_methods`). Each function hands on to [`DatabaseFile`], [`Journal`] or [`SuperJournal`].
 
 #![allow(unsafe_code)]
 
@@ -13,10 +13,11 @@ use libsqlite3_sys as ffi;
 
 use crate::{
     api::{allocated, log},
+    database_file::DatabaseFile,
     failure::{Failure, Result, last_os_error},
     journal::Journal,
-    main_file::MainFile,
     pragma::{Answer, JournalModes, answer},
+    protocol::Step,
     super_journal::SuperJournal,
 };
 
@@ -38,7 +39,7 @@ struct OpenFile {
 
 /// What an open file is.
 pub(crate) enum Kind {
-    Main(Box<MainFile>, JournalModes),
+    Main(Box<DatabaseFile>, JournalModes),
     Journal(Journal),
     SuperJournal(Arc<SuperJournal>),
 }
@@ -163,7 +164,7 @@ unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, bytes: *const c_void, l
         with(file, |kind| {
             let offset = offset as u64;
             match kind {
-                Kind::Main(main, _) => main.write(offset, bytes)?,
+                Kind::Main(main, _) => main.run(Step::Write { offset, bytes })?,
                 Kind::Journal(journal) => journal.write(offset, bytes)?,
                 Kind::SuperJournal(super_journal) => super_journal.write(offset, bytes),
             }
@@ -177,7 +178,7 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int 
     unsafe {
         with(file, |kind| {
             match kind {
-                Kind::Main(main, _) => main.set_size(size as u64)?,
+                Kind::Main(main, _) => main.run(Step::SetSize(size as u64))?,
                 Kind::Journal(journal) => journal.set_size(size as u64)?,
                 Kind::SuperJournal(_) => return Err(Failure::io("SQLite never truncates a super-journal")),
             }
@@ -191,7 +192,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int 
     unsafe {
         with(file, |kind| {
             match kind {
-                Kind::Main(main, _) => main.sync(),
+                Kind::Main(main, _) => main.run(Step::Sync)?,
                 // It is not needed after a crash.
                 Kind::Journal(_) => {}
                 Kind::SuperJournal(super_journal) => super_journal.check_names()?,
@@ -220,7 +221,7 @@ unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, lock: c_int) -> c_int {
     unsafe {
         with(file, |kind| {
             if let Kind::Main(main, _) = kind {
-                main.lock(lock)?;
+                main.run(Step::Lock(lock))?;
             }
             Ok(ffi::SQLITE_OK)
         })
@@ -232,7 +233,7 @@ unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, lock: c_int) -> c_int 
     unsafe {
         with(file, |kind| {
             if let Kind::Main(main, _) = kind {
-                main.unlock(lock)?;
+                main.run(Step::Unlock(lock))?;
             }
             Ok(ffi::SQLITE_OK)
         })
@@ -243,7 +244,10 @@ unsafe extern "C" fn check_reserved_lock(file: *mut ffi::sqlite3_file, is_reserv
     // SAFETY: the file is open, and SQLite provides a place for the answer.
     unsafe {
         with(file, |kind| {
-            *is_reserved = matches!(kind, Kind::Main(main, _) if main.is_reserved()).into();
+            *is_reserved = match kind {
+                Kind::Main(main, _) => main.is_reserved()?.into(),
+                Kind::Journal(_) | Kind::SuperJournal(_) => 0,
+            };
             Ok(ffi::SQLITE_OK)
         })
     }
@@ -264,7 +268,7 @@ unsafe extern "C" fn file_control(file: *mut ffi::sqlite3_file, operation: c_int
 /// # Safety
 /// `argument` is what SQLite documents for the operation.
 unsafe fn control(
-    main: &mut MainFile,
+    main: &mut DatabaseFile,
     modes: &mut JournalModes,
     operation: c_int,
     argument: *mut c_void,
@@ -275,11 +279,11 @@ unsafe fn control(
             let name = unsafe { argument.cast::<c_char>().as_ref().map(|name| CStr::from_ptr(name)) };
             main.end_of_writes(name.map(CStr::to_bytes))?;
         }
-        ffi::SQLITE_FCNTL_COMMIT_PHASETWO => main.commit()?,
-        ffi::SQLITE_FCNTL_BEGIN_ATOMIC_WRITE => main.begin_batch()?,
+        ffi::SQLITE_FCNTL_COMMIT_PHASETWO => main.run(Step::Commit)?,
+        ffi::SQLITE_FCNTL_BEGIN_ATOMIC_WRITE => main.run(Step::BeginBatch)?,
         // The commit follows with SQLITE_FCNTL_COMMIT_PHASETWO.
         ffi::SQLITE_FCNTL_COMMIT_ATOMIC_WRITE => {}
-        ffi::SQLITE_FCNTL_ROLLBACK_ATOMIC_WRITE => main.roll_back_batch(),
+        ffi::SQLITE_FCNTL_ROLLBACK_ATOMIC_WRITE => main.run(Step::RollBackBatch)?,
         // SAFETY: a place for a number.
         ffi::SQLITE_FCNTL_HAS_MOVED => unsafe { *argument.cast::<c_int>() = main.has_moved().into() },
         // SAFETY: a place for a number.
@@ -301,7 +305,7 @@ unsafe fn control(
                     unsafe { *argument.cast::<*mut c_char>() = allocated(text) };
                 }
                 Answer::Exclusive(is_exclusive) => {
-                    main.set_exclusive(is_exclusive)?;
+                    main.run(Step::SetExclusive(is_exclusive))?;
                     return Ok(ffi::SQLITE_NOTFOUND);
                 }
                 Answer::OfSqlite => return Ok(ffi::SQLITE_NOTFOUND),

@@ -12,6 +12,9 @@ use crate::failure::{Failure, Result};
 /// The row with the size of the database in bytes, before all fragments.
 pub(crate) const SIZE_KEY: [u8; 1] = [0];
 
+/// Where the header of a SQLite database has its change counter.
+pub(crate) const CHANGE_COUNTER: u64 = 24;
+
 /// Fragments are numbered in 40 bits, which is more than SQLite's largest database has.
 const NUMBERS: u64 = 1 << 40;
 

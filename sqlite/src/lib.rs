@@ -11,12 +11,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Connections of one process write one after another, but wait together until what they wrote is durable: SQLite itself keeps a database
+//! Connections, of one process or several, write one after another, but wait together until what they wrote is durable: SQLite itself keeps a database
 //! locked until then. The page [SQLite](https://github.com/tantalum/tantalum/blob/main/docs/use/sqlite.md) of the documentation says what
 //! is as in SQLite and what is not.
 
 mod api;
+mod client;
 mod database;
+mod database_file;
 mod failure;
 mod file;
 mod fragments;
@@ -25,6 +27,8 @@ mod main_file;
 mod options;
 mod pointer;
 mod pragma;
+mod protocol;
+mod server;
 mod status;
 mod store;
 mod super_journal;

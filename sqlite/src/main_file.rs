@@ -6,22 +6,17 @@
 //! - there are writes only while the write lock is held, and then the view is the last commit
 //! - a commit is durable when `SQLITE_FCNTL_COMMIT_PHASETWO` returns, but with `synchronous=OFF`
 
-use std::{
-    ffi::{OsStr, c_int},
-    os::unix::ffi::OsStrExt,
-    path::Path,
-    sync::Arc,
-};
+use std::{ffi::c_int, sync::Arc};
 
 use libsqlite3_sys as ffi;
 
 use crate::{
     api::log,
-    database::{Database, OpenDatabase},
+    client::Epoch,
+    database::Database,
     failure::{Failure, Result},
     fragments::{SIZE_KEY, key_of, parts, size_of},
-    journal::OpenPath,
-    pointer::has_moved,
+    protocol::Step,
     super_journal::{Member, Outcome, SuperJournal},
     view::{View, copy_part},
     write_lock::{ConnectionId, Place, Refusal, forget_refusal, note_refusal},
@@ -34,8 +29,6 @@ const FIRST_PAGE_BYTES: u64 = 512;
 /// A connection's open database.
 pub(crate) struct MainFile {
     connection: ConnectionId,
-    path: OpenPath,
-    inode: u64,
     /// The lock that SQLite has: one of `SQLITE_LOCK_*`.
     lock: c_int,
     view: Option<View>,
@@ -51,7 +44,9 @@ pub(crate) struct MainFile {
     is_exclusive: bool,
     /// There was such a pragma.
     was_told_exclusive: bool,
-    /// What was read may be lost, and SQLite may have it in its page cache.
+    /// What SQLite was shown, and may have in its page cache, may not be durable yet.
+    may_be_lost: bool,
+    /// What was read may be lost, since the log has failed, and SQLite may have it in its page cache.
     is_unconfirmed: bool,
     /// Whether the transaction was synchronized, which it is not with `synchronous=OFF`. `None` before its end.
     is_synced: Option<bool>,
@@ -59,11 +54,9 @@ pub(crate) struct MainFile {
 }
 
 impl MainFile {
-    pub fn new(open: OpenDatabase, path: OpenPath) -> Self {
+    pub fn new(database: Arc<Database>) -> Self {
         Self {
-            connection: open.database.new_connection(),
-            path,
-            inode: open.inode,
+            connection: database.new_connection(),
             lock: ffi::SQLITE_LOCK_NONE,
             view: None,
             seen: 0,
@@ -74,9 +67,43 @@ impl MainFile {
             super_journal: None,
             is_exclusive: false,
             was_told_exclusive: false,
+            may_be_lost: false,
             is_unconfirmed: false,
             is_synced: None,
-            database: open.database,
+            database,
+        }
+    }
+
+    /// How this process found the database.
+    pub fn epoch(&self) -> Epoch {
+        Epoch { opening: self.database.store.opening(), change_counter: self.database.counter_at_opening }
+    }
+
+    /// Whether SQLite may have in its page cache what is not durable yet.
+    pub fn may_be_lost(&self) -> bool {
+        self.may_be_lost
+    }
+
+    /// Takes a step, but for one that hands writes over to a super-journal.
+    pub fn run(&mut self, step: Step<'_>) -> Result<()> {
+        match step {
+            Step::Lock(lock) => self.lock(lock),
+            Step::Unlock(lock) => self.unlock(lock),
+            Step::Write { offset, bytes } => self.write(offset, bytes),
+            Step::SetSize(size) => self.set_size(size),
+            Step::EndOfWrites => self.end_of_writes(None),
+            Step::HandOver(_) => Err(Failure::io("writes are handed over with their super-journal")),
+            Step::Sync => {
+                self.is_synced = Some(true);
+                Ok(())
+            }
+            Step::Commit => self.commit(),
+            Step::BeginBatch => self.begin_batch(),
+            Step::RollBackBatch => {
+                self.writes = None;
+                Ok(())
+            }
+            Step::SetExclusive(is_exclusive) => self.set_exclusive(is_exclusive),
         }
     }
 
@@ -108,6 +135,7 @@ impl MainFile {
             && may_be_shown
         {
             view.confirm()?;
+            self.may_be_lost = false;
         }
         Ok(read)
     }
@@ -115,6 +143,7 @@ impl MainFile {
     /// Reads bytes below the size from what is written and the view.
     fn read_view(&mut self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.has_read = true;
+        self.may_be_lost = true;
         match (&self.writes, &self.view) {
             (Some(writes), Some(view)) => writes.read(&self.database, view, offset, bytes),
             (None, Some(view)) => view.read(&self.database, offset, bytes),
@@ -139,11 +168,11 @@ impl MainFile {
         }
     }
 
-    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.change(|database, view, writes| writes.write(database, view, offset, bytes))
     }
 
-    pub fn set_size(&mut self, size: u64) -> Result<()> {
+    fn set_size(&mut self, size: u64) -> Result<()> {
         self.change(|database, view, writes| writes.set_size(database, view, size))
     }
 
@@ -230,7 +259,7 @@ impl MainFile {
     }
 
     /// `xLock`. Never waits.
-    pub fn lock(&mut self, lock: c_int) -> Result<()> {
+    fn lock(&mut self, lock: c_int) -> Result<()> {
         if lock <= self.lock {
             return Ok(());
         }
@@ -265,7 +294,7 @@ impl MainFile {
 
     /// `xUnlock`. What was written and not committed is forgotten. What was read stays in SQLite's page cache, so it is confirmed now: by
     /// the end of a rollback, where SQLite heeds a failure, and else when it gives up the lock, where it does not.
-    pub fn unlock(&mut self, lock: c_int) -> Result<()> {
+    fn unlock(&mut self, lock: c_int) -> Result<()> {
         if lock >= self.lock {
             return Ok(());
         }
@@ -284,6 +313,9 @@ impl MainFile {
             _ => Ok(()),
         };
         self.is_unconfirmed |= confirmed.is_err();
+        if confirms && confirmed.is_ok() {
+            self.may_be_lost = false;
+        }
         if lock == ffi::SQLITE_LOCK_NONE {
             self.view = None;
         }
@@ -295,27 +327,17 @@ impl MainFile {
         self.database.write_lock.is_held()
     }
 
-    /// `xSync`, which SQLite calls for a transaction that is to be durable.
-    pub fn sync(&mut self) {
-        self.is_synced = Some(true);
-    }
-
-    /// `SQLITE_FCNTL_SYNC`: the transaction is written, and commits next. One over several databases names its super-journal.
-    pub fn end_of_writes(&mut self, super_journal: Option<&[u8]>) -> Result<()> {
+    /// `SQLITE_FCNTL_SYNC`: the transaction is written, and commits next. One over several databases has a super-journal.
+    pub fn end_of_writes(&mut self, super_journal: Option<&Arc<SuperJournal>>) -> Result<()> {
         self.settle()?;
         self.is_synced = Some(false);
-        let Some(name) = super_journal else { return Ok(()) };
-        let Some(found) = SuperJournal::named(name) else {
-            return Err(Failure::io(
-                "a transaction cannot change a main database outside of Tantalum beside an attached one in Tantalum; open the other way round",
-            ));
-        };
+        let Some(found) = super_journal else { return Ok(()) };
         self.prepare_commit()?;
         if let Some(writes) = self.writes.take() {
             let database = Arc::clone(&self.database);
             // SQLite has journals, and so a super-journal, only for databases that are not synchronous=OFF.
             found.enlist(Member { database, writes, is_durable: true })?;
-            self.super_journal = Some(found);
+            self.super_journal = Some(Arc::clone(found));
         }
         Ok(())
     }
@@ -335,13 +357,16 @@ impl MainFile {
     /// means that SQLite is rolling back.
     fn settle(&mut self) -> Result<()> {
         match self.super_journal.take().map(|handed_over| handed_over.end()) {
-            Some(Outcome::Committed) => self.begin_view(),
+            Some(Outcome::Committed) => {
+                self.may_be_lost = false;
+                self.begin_view()
+            }
             Some(Outcome::RolledBack) | None => Ok(()),
         }
     }
 
     /// `SQLITE_FCNTL_COMMIT_PHASETWO`: commits what was written, and waits until it is durable. The next writer need not wait for that.
-    pub fn commit(&mut self) -> Result<()> {
+    fn commit(&mut self) -> Result<()> {
         self.settle()?;
         let is_synced = self.is_synced.take();
         self.prepare_commit()?;
@@ -357,6 +382,7 @@ impl MainFile {
         // Here for a commit that does not wait, and for one that failed before it was visible.
         let begun = begun.unwrap_or_else(|| self.give_way(committed.is_ok()));
         committed?;
+        self.may_be_lost = is_synced == Some(false);
         if let Err(failure) = begun {
             // What is committed is not reported as failed. Reads are, until SQLite locks the database anew.
             log(&failure.context("after a commit, which counts"));
@@ -377,7 +403,7 @@ impl MainFile {
     }
 
     /// `SQLITE_FCNTL_BEGIN_ATOMIC_WRITE`, for what SQLite takes back if it fails.
-    pub fn begin_batch(&mut self) -> Result<()> {
+    fn begin_batch(&mut self) -> Result<()> {
         self.settle()?;
         match self.writes {
             None => Ok(()),
@@ -386,25 +412,15 @@ impl MainFile {
         }
     }
 
-    /// `SQLITE_FCNTL_ROLLBACK_ATOMIC_WRITE`.
-    pub fn roll_back_batch(&mut self) {
-        self.writes = None;
-    }
-
     /// `PRAGMA locking_mode`. From within a transaction that only reads, it fails if others write or have written: SQLite would never give
     /// up what it has read.
-    pub fn set_exclusive(&mut self, is_exclusive: bool) -> Result<()> {
+    fn set_exclusive(&mut self, is_exclusive: bool) -> Result<()> {
         if is_exclusive && self.lock == ffi::SQLITE_LOCK_SHARED && !self.holds_write_lock {
             self.acquire(Some(self.seen)).map_err(|_| Failure::code(ffi::SQLITE_BUSY))?;
         }
         self.was_told_exclusive = is_exclusive;
         self.is_exclusive = is_exclusive;
         Ok(())
-    }
-
-    /// `SQLITE_FCNTL_HAS_MOVED`.
-    pub fn has_moved(&self) -> bool {
-        has_moved(Path::new(OsStr::from_bytes(self.path.as_bytes())), self.inode)
     }
 
     /// The lock that SQLite has.

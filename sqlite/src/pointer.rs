@@ -111,12 +111,26 @@ impl NewPointer {
         Ok(Self { file, inode })
     }
 
-    /// Gives it its name, durably. An empty file of that name is replaced, another one is not.
-    pub fn name(self, path: &Path) -> Result<()> {
-        let is_empty = fs::metadata(path).is_ok_and(|file| file.len() == 0);
-        if is_empty { self.file.persist(path) } else { self.file.persist_noclobber(path) }
-            .map_err(|error| Failure::cannot_open(format!("{}: {}", path.display(), error.error)))?;
-        Ok(File::open(parent(path))?.sync_all()?)
+    /// Gives it its name, durably. An empty file of that name is replaced, another one is not: then false.
+    pub fn name(self, path: &Path) -> Result<bool> {
+        // Locked until it is replaced, so that of several processes that replace it the first alone does.
+        let found = File::open(path).ok();
+        if let Some(found) = &found {
+            found.lock()?;
+            let is_there = fs::metadata(path)
+                .is_ok_and(|file| file.len() == 0 && file.ino() == found.metadata().map_or(0, |found| found.ino()));
+            if !is_there {
+                return Ok(false);
+            }
+        }
+        let named = if found.is_some() { self.file.persist(path) } else { self.file.persist_noclobber(path) };
+        match named {
+            Err(error) if error.error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+            Err(error) => return Err(Failure::cannot_open(format!("{}: {}", path.display(), error.error))),
+            Ok(_) => {}
+        }
+        File::open(parent(path))?.sync_all()?;
+        Ok(true)
     }
 }
 

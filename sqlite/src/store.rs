@@ -5,13 +5,20 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
 };
 
 use tantalum::{Db, Error, ErrorKind, Result, Table};
 use tantalum_rt::Mutex;
 
-use crate::{database::Database, options::Options, pointer::Id};
+use crate::{
+    api::log,
+    database::Database,
+    failure::{self, Failure},
+    options::Options,
+    pointer::Id,
+    server::Server,
+};
 
 /// The table with a row for each SQLite database.
 const CATALOG: &str = "sqlite";
@@ -19,9 +26,17 @@ const CATALOG: &str = "sqlite";
 /// Open ones, by the real path of their directory. Locked while one is opened or closed, so that neither meets the other.
 static OPEN: Mutex<Option<HashMap<PathBuf, Weak<Opened>>>> = Mutex::new(None);
 
+/// A row of the catalog beside those of SQLite databases: how often the Tantalum database has been opened by the VFS.
+const OPENINGS: &str = "openings";
+
 /// A Tantalum database that is open.
 struct Opened {
+    /// What serves other processes. Dropped before the database is closed, so while no other process can open it.
+    server: OnceLock<Server>,
     db: Db,
+    opening: u64,
+    /// The change counters that SQLite databases had when it was opened.
+    counters: Mutex<HashMap<Id, u32>>,
     catalog: Table,
     directory: PathBuf,
     /// A child that was forked has none of the engine's threads.
@@ -43,23 +58,37 @@ impl Store {
         if let Ok(real) = fs::canonicalize(directory)
             && let Some(opened) = open.get(&real).and_then(Weak::upgrade)
         {
-            if opened.process != process::id() {
-                // It belongs to the parent: the child must not close it.
-                std::mem::forget(opened);
-                let what = format!(
-                    "the process was forked while it had {} open; start children before, or by exec",
-                    real.display()
-                );
-                return Err(Error::new(ErrorKind::InUse, what));
+            if opened.process == process::id() {
+                return Ok(Self { opened: Some(opened) });
             }
-            return Ok(Self { opened: Some(opened) });
+            // It belongs to the parent of this child, which serves it as any other process; the child must not close it.
+            std::mem::forget(opened);
+            open.remove(&real);
         }
         let mut builder = Db::builder().create_if_missing(create);
         for (name, value) in &options.settings {
             builder = builder.set(name, value)?;
         }
         let db = builder.open(directory)?;
-        Self::add(open, db, real_path(directory)?)
+        let opening = db.increment(&db.table(CATALOG)?, OPENINGS, 1)? as u64;
+        let store = Self::add(open, db, real_path(directory)?, opening)?;
+        store.serve_others();
+        Ok(store)
+    }
+
+    /// Lets other processes use it. If they cannot, this one uses it alone, and they are told that it is in use.
+    fn serve_others(&self) {
+        if tantalum_rt::is_simulated() {
+            return;
+        }
+        let opened = self.opened();
+        match Server::start(&opened.directory, WeakStore(Arc::downgrade(opened))) {
+            Ok(server) => assert!(opened.server.set(server).is_ok(), "it is served once"),
+            Err(error) => {
+                let what = "other processes cannot use the SQLite databases";
+                log(&Failure::io(format!("{}: {what}: {error}", opened.directory.display())));
+            }
+        }
     }
 
     /// The Tantalum database that a program has opened itself, for pointer files that lead to this directory.
@@ -72,13 +101,16 @@ impl Store {
                 format!("connections use another Tantalum database for {}; close them before", directory.display());
             return Err(Error::new(ErrorKind::InUse, what));
         }
-        Self::add(open, db, directory)
+        Self::add(open, db, directory, 0)
     }
 
-    fn add(open: &mut HashMap<PathBuf, Weak<Opened>>, db: Db, directory: PathBuf) -> Result<Self> {
+    fn add(open: &mut HashMap<PathBuf, Weak<Opened>>, db: Db, directory: PathBuf, opening: u64) -> Result<Self> {
         let catalog = db.table(CATALOG)?;
         let opened = Arc::new(Opened {
+            server: OnceLock::new(),
             db,
+            opening,
+            counters: Mutex::default(),
             catalog,
             directory: directory.clone(),
             process: process::id(),
@@ -105,6 +137,22 @@ impl Store {
         &self.opened().db
     }
 
+    /// How often it has been opened by the VFS; 0 of one that a program has opened itself.
+    pub fn opening(&self) -> u64 {
+        self.opened().opening
+    }
+
+    /// The change counter that a SQLite database had when this one was opened: as `now` says, if no connection has used it since.
+    pub fn counter_at_opening(&self, id: Id, now: impl FnOnce() -> failure::Result<u32>) -> failure::Result<u32> {
+        let mut counters = self.opened().counters.lock();
+        if let Some(counter) = counters.get(&id) {
+            return Ok(*counter);
+        }
+        let counter = now()?;
+        counters.insert(id, counter);
+        Ok(counter)
+    }
+
     pub fn catalog(&self) -> &Table {
         &self.opened().catalog
     }
@@ -120,6 +168,16 @@ impl Store {
     /// The SQLite databases of it that connections have open.
     pub fn databases(&self) -> &Mutex<HashMap<Id, Weak<Database>>> {
         &self.opened().databases
+    }
+}
+
+/// Does not keep it open.
+pub(crate) struct WeakStore(Weak<Opened>);
+
+impl WeakStore {
+    /// Unless it is closed.
+    pub fn upgrade(&self) -> Option<Store> {
+        Some(Store { opened: Some(self.0.upgrade()?) })
     }
 }
 

@@ -6,11 +6,12 @@
 //! keep the pages in its cache. So one that does not commit is there as long as a journal mentions it, also when SQLite deletes it because
 //! one of the databases has been rolled back.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, path::Path, sync::Arc};
 
-use tantalum_rt::Mutex;
+use tantalum_rt::{Mutex, random_seed};
 
 use crate::{
+    client::Remote,
     database::Database,
     failure::{Failure, Result},
     fragments::{SIZE_KEY, key_of},
@@ -27,6 +28,9 @@ const NAME_END_BYTES: usize = 12;
 /// Those that are there, by name.
 static NAMED: Mutex<Option<HashMap<Vec<u8>, Arc<SuperJournal>>>> = Mutex::new(None);
 
+/// Those of other processes, by the numbers that they have given them.
+static SERVED: Mutex<Option<HashMap<u128, Arc<SuperJournal>>>> = Mutex::new(None);
+
 /// A super-journal.
 #[derive(Default)]
 pub(crate) struct SuperJournal {
@@ -39,6 +43,8 @@ struct State {
     /// How many rollback journals end with its name.
     mentions: usize,
     members: Vec<Member>,
+    /// The process that has the members, if it is another one, and the number by which it knows the super-journal.
+    elsewhere: Option<(u128, Arc<Remote>)>,
     outcome: Option<Outcome>,
 }
 
@@ -132,16 +138,46 @@ impl SuperJournal {
         if state.outcome.is_some() {
             return Err(Failure::io("the transaction over several databases is over"));
         }
+        let store = &member.database.store;
         if let Some(first) = state.members.first()
-            && !first.database.store.is_same(&member.database.store)
+            && !first.database.store.is_same(store)
         {
-            let [first, second] = [first, &member].map(|member| member.database.store.directory().display());
-            return Err(Failure::io(format!(
-                "the databases are in {first} and in {second}; a transaction can change several databases of one Tantalum database only"
-            )));
+            return Err(apart(first.database.store.directory(), store.directory()));
+        }
+        if let Some((_, elsewhere)) = &state.elsewhere {
+            return Err(apart(elsewhere.directory(), store.directory()));
         }
         state.members.push(member);
         Ok(())
+    }
+
+    /// Notes that another process has what a connection has written. Returns the number by which it is to know the super-journal.
+    pub fn enlist_remote(&self, remote: &Arc<Remote>) -> Result<u128> {
+        let mut state = self.state.lock();
+        if state.outcome.is_some() {
+            return Err(Failure::io("the transaction over several databases is over"));
+        }
+        if let Some(first) = state.members.first() {
+            return Err(apart(first.database.store.directory(), remote.directory()));
+        }
+        let new = || u128::from(random_seed()) << 64 | u128::from(random_seed());
+        let (number, first) = state.elsewhere.get_or_insert_with(|| (new(), Arc::clone(remote)));
+        if first.directory() != remote.directory() {
+            return Err(apart(first.directory(), remote.directory()));
+        }
+        Ok(*number)
+    }
+
+    /// That of another process, by its number, which exists as long as one of those that hand something over to it.
+    pub fn served(number: u128) -> Served {
+        let super_journal = Arc::clone(SERVED.lock().get_or_insert_default().entry(number).or_default());
+        Served { super_journal, number }
+    }
+
+    /// Commits what was handed over to one of another process.
+    pub fn commit_served(number: u128) -> Result<()> {
+        let found = SERVED.lock().as_ref().and_then(|served| served.get(&number).cloned());
+        found.ok_or_else(|| Failure::io("nothing was handed over to this super-journal"))?.commit()
     }
 
     /// Forgets what was handed over, unless it was committed; says which.
@@ -158,9 +194,33 @@ impl SuperJournal {
             return Err(Failure::io("the transaction over several databases is over"));
         }
         state.outcome = Some(Outcome::RolledBack);
-        commit_together(std::mem::take(&mut state.members))?;
+        match state.elsewhere.take() {
+            Some((number, remote)) => remote.commit_together(number)?,
+            None => commit_together(std::mem::take(&mut state.members))?,
+        }
         state.outcome = Some(Outcome::Committed);
         Ok(())
+    }
+}
+
+fn apart(first: &Path, second: &Path) -> Failure {
+    let (first, second) = (first.display(), second.display());
+    Failure::io(format!(
+        "the databases are in {first} and in {second}; a transaction can change several databases of one Tantalum database only"
+    ))
+}
+
+/// A super-journal of another process.
+pub(crate) struct Served {
+    pub super_journal: Arc<SuperJournal>,
+    number: u128,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(served) = SERVED.lock().as_mut() {
+            served.remove(&self.number);
+        }
     }
 }
 

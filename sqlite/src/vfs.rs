@@ -19,11 +19,10 @@ use tantalum_rt::Mutex;
 use crate::{
     VFS_NAME,
     api::Api,
-    database::Opening,
+    database_file::Opening,
     failure::{Failure, Result, last_error, last_os_error},
     file::{Kind, VfsFile, init, report},
-    journal::{Journal, OpenPath, is_journal_of_open},
-    main_file::MainFile,
+    journal::{Journal, is_journal_of_open},
     options::Options,
     pragma::JournalModes,
     status,
@@ -200,13 +199,12 @@ unsafe fn kind_of(name: *const c_char, flags: c_int) -> Result<Option<(Kind, c_i
         };
         let open = opening.open()?;
         // As with a file that the process may not write.
-        let opened_with = if open.is_writable {
+        let opened_with = if open.is_writable() {
             flags
         } else {
             flags & !(ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE) | ffi::SQLITE_OPEN_READONLY
         };
-        let main = MainFile::new(open, OpenPath::new(path));
-        return Ok(Some((Kind::Main(Box::new(main), JournalModes::default()), opened_with)));
+        return Ok(Some((Kind::Main(Box::new(open), JournalModes::default()), opened_with)));
     }
     if has(ffi::SQLITE_OPEN_MAIN_JOURNAL) && is_journal_of_open(path) {
         return Ok(Some((Kind::Journal(Journal::default()), flags)));

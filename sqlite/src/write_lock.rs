@@ -11,7 +11,7 @@ use std::{
 
 use tantalum_rt::{Condvar, Instant, Mutex, now};
 
-use crate::database::Database;
+use crate::{client::Remote, database::Database};
 
 /// For so long a lock that was given to a waiting connection is kept for it. It comes for it at once, unless its program gave up waiting.
 const PROMISE: Duration = Duration::from_millis(20);
@@ -142,10 +142,14 @@ impl WriteLock {
 }
 
 /// What this thread was refused.
-struct Wanted {
-    database: Weak<Database>,
-    connection: ConnectionId,
-    place: Place,
+enum Wanted {
+    Here {
+        database: Weak<Database>,
+        connection: ConnectionId,
+        place: Place,
+    },
+    /// In another process, which knows it.
+    Elsewhere(Weak<Remote>),
 }
 
 thread_local! {
@@ -154,8 +158,13 @@ thread_local! {
 
 /// Notes that a connection of this thread was refused the write lock.
 pub(crate) fn note_refusal(database: &Arc<Database>, connection: ConnectionId, place: Option<Place>) {
-    let wanted = place.map(|place| Wanted { database: Arc::downgrade(database), connection, place });
+    let wanted = place.map(|place| Wanted::Here { database: Arc::downgrade(database), connection, place });
     WANTED.with(|cell| *cell.borrow_mut() = wanted);
+}
+
+/// Notes that a connection of this thread was refused the write lock by another process.
+pub(crate) fn note_refusal_elsewhere(remote: &Arc<Remote>) {
+    WANTED.with(|cell| *cell.borrow_mut() = Some(Wanted::Elsewhere(Arc::downgrade(remote))));
 }
 
 /// Notes that a connection of this thread got its lock.
@@ -166,9 +175,16 @@ pub(crate) fn forget_refusal() {
 /// `xSleep`: until the connection's turn comes, at most so long.
 pub(crate) fn sleep_in_turn(at_most: Duration) {
     let wanted = WANTED.with(|cell| cell.borrow_mut().take());
-    match wanted.and_then(|wanted| Some((wanted.database.upgrade()?, wanted))) {
-        Some((database, wanted)) => database.write_lock.sleep(wanted.connection, wanted.place, at_most),
-        None => tantalum_rt::sleep(at_most),
+    let has_slept = match wanted {
+        Some(Wanted::Here { database, connection, place }) => {
+            database.upgrade().map(|database| database.write_lock.sleep(connection, place, at_most)).is_some()
+        }
+        // If that process has ended, SQLite hears of it when it asks again.
+        Some(Wanted::Elsewhere(remote)) => remote.upgrade().is_some_and(|remote| remote.sleep(at_most).is_ok()),
+        None => false,
+    };
+    if !has_slept {
+        tantalum_rt::sleep(at_most);
     }
 }
 

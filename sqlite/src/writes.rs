@@ -5,12 +5,11 @@ use tantalum::{Isolation, Transaction, Value};
 use crate::{
     database::Database,
     failure::Result,
-    fragments::{FragmentSet, SIZE_KEY, check_end, key_of, parts},
+    fragments::{CHANGE_COUNTER, FragmentSet, SIZE_KEY, check_end, key_of, parts},
     view::{View, copy_part},
 };
 
-/// Where the header of a SQLite database has its change counter, and the counter's value when the header's size was written.
-const CHANGE_COUNTER: u64 = 24;
+/// Where the header of a SQLite database has the value of the change counter when the header's size was written.
 const VERSION_VALID_FOR: u64 = 92;
 /// Where it says that the database is in WAL mode, in either of two bytes.
 const FORMAT_VERSIONS: u64 = 18;

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import threading
@@ -45,18 +46,33 @@ with tempfile.TemporaryDirectory() as directory:
     first.execute("UPDATE counters SET value = value + 1 WHERE id = 1")
     assert first.execute(commits).fetchone() == (before + 1,)
 
-    # A child that was forked has the connection, but not the engine's threads.
+    # A child that was forked cannot use the connection, and gets one of its own, which its parent serves.
     child = os.fork()
     if child == 0:
         try:
             first.execute("SELECT * FROM counters").fetchall()
         except sqlite3.OperationalError:
-            try:
-                connect()
-            except sqlite3.OperationalError:
-                os._exit(0)
+            own = connect()
+            own.execute("UPDATE counters SET value = value + 1")
+            (value,) = own.execute("SELECT sum(value) FROM counters").fetchone()
+            own.close()
+            os._exit(0 if value == 8 * 100 + 9 else 1)
         os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0, "the child was not refused"
+    assert os.waitpid(child, 0)[1] == 0, "the child did not write what it should"
+    assert first.execute("SELECT sum(value) FROM counters").fetchone() == (8 * 100 + 9,)
+
+    # Another process, which has not inherited anything.
+    program = """
+import sqlite3, sys
+loader = sqlite3.connect(":memory:")
+loader.enable_load_extension(True)
+loader.load_extension(sys.argv[1])
+connection = sqlite3.connect(sys.argv[2], uri=True, timeout=60)
+with connection:
+    connection.execute("UPDATE counters SET value = 7 WHERE id = 7")
+"""
+    subprocess.run([sys.executable, "-c", program, library, uri], check=True)
+    assert first.execute("SELECT value FROM counters WHERE id = 7").fetchone() == (7,)
     first.execute("UPDATE counters SET value = 0")
     first.close()
 

@@ -1,21 +1,75 @@
 //! What the tests share: a directory with databases in Tantalum, and connections to them.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
 use rusqlite::Connection;
 use tantalum_sqlite::Options;
 
+/// If set, another process has the Tantalum database of each directory open, and the tests use what that serves.
+const ELSEWHERE: &str = "TANTALUM_SQLITE_ELSEWHERE";
+/// Of that process: the directory.
+const OWNED: &str = "TANTALUM_SQLITE_OWNED";
+
 /// A directory with SQLite databases.
 pub struct Directory {
     directory: tempfile::TempDir,
+    owner: Option<Child>,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if let Some(mut owner) = self.owner.take() {
+            drop(owner.stdin.take());
+            owner.wait().unwrap();
+        }
+    }
+}
+
+fn start_owner(directory: PathBuf) -> Child {
+    let mut owner = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "directory::owner", "--ignored", "--nocapture"])
+        .env(OWNED, directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().ends_with("serving")), "the other process has the database open");
+    owner
+}
+
+/// The other process: until its input ends.
+#[test]
+#[ignore = "is run by other tests"]
+fn owner() {
+    let Some(directory) = env::var_os(OWNED) else { return };
+    register();
+    let engine = tantalum_sqlite::Engine::open(directory, &options()).unwrap();
+    println!("serving");
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+    drop(engine);
+}
+
+fn options() -> Options {
+    Options::new().set("log_bytes", "16777216").unwrap().set("buffer_pool_bytes", "33554432").unwrap()
+}
+
+fn register() {
+    tantalum_sqlite::register(options()).unwrap();
 }
 
 impl Directory {
     pub fn new() -> Self {
-        let options =
-            Options::new().set("log_bytes", "16777216").unwrap().set("buffer_pool_bytes", "33554432").unwrap();
-        tantalum_sqlite::register(options).unwrap();
-        Self { directory: tempfile::tempdir().unwrap() }
+        register();
+        let directory = tempfile::tempdir().unwrap();
+        let owner = env::var_os(ELSEWHERE).map(|_| start_owner(directory.path().join("tantalum-sqlite")));
+        Self { directory, owner }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -70,7 +70,11 @@ impl Directory {
         match files::kind(path).map_err(|error| error::io(path, "look at", error))? {
             Some(FileKind::Directory) => {}
             Some(_) => return Err(error::io(path, "open", ErrorKind::NotADirectory.into())),
-            None if create => files::create_directory(path).map_err(|error| error::io(path, "create", error))?,
+            None if create => match files::create_directory(path) {
+                // Another process was faster, and may have the lock.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                created => created.map_err(|error| error::io(path, "create", error))?,
+            },
             None => return Err(error::not_found(path.display())),
         }
         // The data may be on a device that the settings name.

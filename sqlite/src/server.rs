@@ -1,0 +1,339 @@
+//! The process that has a Tantalum database open lets others use its SQLite databases, as long as it does. Each connection of another
+//! process has a thread here, and a [`MainFile`] as each connection of this one has; so a process that dies lets go of its locks, and of what it
+//! has not committed. When this process exits, it begins no more transactions of others and waits a moment for those that run: their
+//! connections find the database again in the process that has it next, and notice nothing.
+
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::c_int,
+    fs, io,
+    os::unix::net::UnixListener,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    process,
+    sync::{
+        Arc, Once,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use libsqlite3_sys as ffi;
+use rustix::net::Shutdown;
+use tantalum_rt::{Condvar, Mutex, now, spawn};
+
+use crate::{
+    database::Database,
+    failure::{Failure, Result},
+    main_file::MainFile,
+    protocol::{
+        Address, Answer, Channel, Greeting, HowToOpen, Item, Message, Open, Question, READ_BYTES_MAX, Reply, SOCKET,
+        State, Step, VERSION, VERSION_BYTES, VERSION_OFFSET, invalid, take_part,
+    },
+    store::{Store, WeakStore},
+    super_journal::{Served, SuperJournal},
+    write_lock::sleep_in_turn,
+};
+
+/// Connections of other processes at the same time.
+const CONNECTIONS_MAX: usize = 1000;
+/// How long a client may take to say what it wants to open.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one may take to read an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a process that exits waits for the transactions of others.
+const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+/// A client sleeps so long at most, and then asks again.
+const SLEEP_MAX: Duration = Duration::from_secs(10);
+
+/// The socket. Dropping it ends it; connections that were begun go on.
+pub(crate) struct Server {
+    listener: Arc<UnixListener>,
+    socket: PathBuf,
+    stop: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// Makes the socket in the directory of a Tantalum database that this process has open, in the place of one that a process has left
+    /// behind that was killed.
+    pub fn start(directory: &Path, store: WeakStore) -> io::Result<Self> {
+        let socket = directory.join(SOCKET);
+        match fs::remove_file(&socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            // The directory is locked, so no other process listens there.
+            _ => {}
+        }
+        Exit::prepare();
+        let listener = Arc::new(UnixListener::bind(Address::of(directory)?.path())?);
+        let stop = Arc::new(AtomicBool::new(false));
+        spawn("tantalum-sqlite", {
+            let (listener, stop) = (Arc::clone(&listener), Arc::clone(&stop));
+            move || accept(&listener, &stop, &store)
+        });
+        Ok(Self { listener, socket, stop })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // The thread that waits for connections returns; later ones are refused. Failures leave a socket that refuses.
+        let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+fn accept(listener: &UnixListener, stop: &AtomicBool, store: &WeakStore) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    loop {
+        let accepted = listener.accept();
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok((stream, _)) = accepted else {
+            // Too many open files, or a client that gave up.
+            tantalum_rt::sleep(Duration::from_millis(100));
+            continue;
+        };
+        // When it is being closed, or the process exits, the client tries again until it finds another one.
+        let Some(store) = store.upgrade().filter(|_| !EXIT.lock().has_begun) else { continue };
+        let place = Place::take(&connections);
+        spawn("tantalum-sqlite-connection", move || {
+            // A client that is gone, or sends what is no message.
+            let _ = serve(Channel::new(stream), store, place);
+        });
+    }
+}
+
+/// One of the connections that there may be.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        let add = |taken| (taken < CONNECTIONS_MAX).then_some(taken + 1);
+        taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
+        Some(Self(Arc::clone(taken)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The transactions of other processes that run, and whether more may begin.
+#[derive(Default)]
+struct Exit {
+    /// The process: a child that was forked has none of them.
+    process: u32,
+    running: usize,
+    has_begun: bool,
+}
+
+static EXIT: Mutex<Exit> = Mutex::new(Exit { process: 0, running: 0, has_begun: false });
+/// One of them has ended.
+static ENDED: Condvar = Condvar::new();
+
+// SAFETY: as the C standard declares it.
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+impl Exit {
+    /// Has the process wait for them when it exits.
+    fn prepare() {
+        static PREPARED: Once = Once::new();
+        EXIT.lock().process = process::id();
+        // SAFETY: the function stays: a library with the VFS is not unloaded. If it cannot be kept, the process does not wait.
+        PREPARED.call_once(|| _ = unsafe { atexit(wait_for_transactions) });
+    }
+}
+
+extern "C" fn wait_for_transactions() {
+    let mut exit = EXIT.lock();
+    if exit.process != process::id() {
+        return;
+    }
+    exit.has_begun = true;
+    let until = now() + EXIT_PATIENCE;
+    while exit.running > 0 && now() < until {
+        ENDED.wait_for(&mut exit, until.duration_since(now()));
+    }
+}
+
+/// A transaction of another process.
+struct RunningTransaction;
+
+impl RunningTransaction {
+    /// `None` when the process exits.
+    fn begin() -> Option<Self> {
+        let mut exit = EXIT.lock();
+        (!exit.has_begun).then(|| {
+            exit.running += 1;
+            Self
+        })
+    }
+}
+
+impl Drop for RunningTransaction {
+    fn drop(&mut self) {
+        EXIT.lock().running -= 1;
+        ENDED.notify_all();
+    }
+}
+
+/// Serves a client until it hangs up.
+fn serve(mut channel: Channel, store: Store, place: Option<Place>) -> io::Result<()> {
+    channel.stream().set_read_timeout(Some(GREETING_TIMEOUT))?;
+    channel.stream().set_write_timeout(Some(ANSWER_TIMEOUT))?;
+    let Some(body) = channel.receive()? else { return Ok(()) };
+    let (Greeting { version }, _) = take_part(body)?;
+    let greeted = if version != VERSION {
+        let what = format!(
+            "the process that has the database open speaks version {VERSION} of its protocol, and this one {version}"
+        );
+        Err(Failure::cannot_open(format!("{what}; have both use the same version of Tantalum")))
+    } else if place.is_none() {
+        let what = "connections of other processes use the Tantalum database already";
+        Err(Failure::cannot_open(format!("{CONNECTIONS_MAX} {what}; close some")))
+    } else {
+        Ok(Answer::Opening(store.opening()))
+    };
+    let is_welcome = greeted.is_ok();
+    channel.send(&mut reply(greeted, false))?;
+    if !is_welcome {
+        return Ok(());
+    }
+    let Some(body) = channel.receive()? else { return Ok(()) };
+    let (open, _) = take_part::<Open>(body)?;
+    let opened = match open.how {
+        HowToOpen::Create => Database::create(store, open.id, open.inode, open.path),
+        HowToOpen::Existing { adopts } => Database::open(store, open.id, open.inode, adopts),
+    };
+    let database = match opened {
+        Ok(database) => database,
+        Err(failure) => return channel.send(&mut reply(Err(failure), false)),
+    };
+    channel.send(&mut reply(Ok(Answer::ChangeCounter(database.counter_at_opening)), false))?;
+    channel.stream().set_read_timeout(None)?;
+    let mut connection =
+        Connection { main: MainFile::new(database), handed_over: None, transaction: None, bytes: Vec::new() };
+    while let Some(body) = channel.receive()? {
+        // Whatever a call leaves behind that panicked goes with the connection.
+        let mut message = catch_unwind(AssertUnwindSafe(|| connection.carry_out(body)))
+            .unwrap_or_else(|_| Err(invalid("a call panicked")))?;
+        channel.send(&mut message)?;
+        connection.end_transaction();
+    }
+    Ok(())
+}
+
+fn reply(answer: Result<Answer<'_>>, may_be_lost: bool) -> Message {
+    let answer = answer.unwrap_or_else(|failure| Answer::Failed(failure.into()));
+    Message::of(&Reply { answer, may_be_lost })
+}
+
+/// A connection of SQLite in another process.
+struct Connection {
+    main: MainFile,
+    /// The super-journal that it has handed its writes over to.
+    handed_over: Option<Served>,
+    /// As long as SQLite has a lock.
+    transaction: Option<RunningTransaction>,
+    /// Room for what is read.
+    bytes: Vec<u8>,
+}
+
+impl Connection {
+    fn carry_out(&mut self, body: &[u8]) -> io::Result<Message> {
+        let (mut failed, mut rest) = (None, body);
+        let question = loop {
+            let (item, behind) = take_part::<Item>(rest)?;
+            rest = behind;
+            match item {
+                Item::Question(question) => break question,
+                Item::Step(step) => {
+                    check(&step)?;
+                    if matches!(step, Step::Lock(_)) && self.transaction.is_none() {
+                        self.transaction = Some(RunningTransaction::begin().ok_or(io::ErrorKind::ConnectionAborted)?);
+                    }
+                    if failed.is_none() {
+                        failed = self.take(step).err();
+                    }
+                }
+            }
+        };
+        if !rest.is_empty() {
+            return Err(invalid("a request goes on behind its question"));
+        }
+        if let Some(failure) = failed {
+            return Ok(reply(Err(failure), self.main.may_be_lost()));
+        }
+        let Self { main, bytes, .. } = self;
+        let answer = match question {
+            Question::Done => Ok(Answer::Done),
+            Question::Size => main.size().map(Answer::Size),
+            Question::Read { offset, len } => {
+                if len > READ_BYTES_MAX || offset > i64::MAX as u64 {
+                    return Err(invalid(format!("a request to read {len} bytes at {offset}")));
+                }
+                bytes.clear();
+                bytes.resize(len as usize, 0);
+                main.read(offset, bytes).map(|read| Answer::Bytes(&bytes[..read]))
+            }
+            Question::State => state(main).map(Answer::State),
+            Question::IsReserved => Ok(Answer::IsReserved(main.is_reserved())),
+            Question::Sleep(microseconds) => {
+                // This thread serves nothing but the connection, so what it was refused last is what SQLite waits for.
+                sleep_in_turn(Duration::from_micros(microseconds).min(SLEEP_MAX));
+                Ok(Answer::Done)
+            }
+            Question::CommitTogether(number) => SuperJournal::commit_served(number).map(|()| Answer::Done),
+        };
+        Ok(reply(answer, self.main.may_be_lost()))
+    }
+
+    /// If SQLite has let go of its lock.
+    fn end_transaction(&mut self) {
+        if self.main.lock_state() == ffi::SQLITE_LOCK_NONE {
+            self.transaction = None;
+        }
+    }
+
+    fn take(&mut self, step: Step<'_>) -> Result<()> {
+        let Step::HandOver(number) = step else { return self.main.run(step) };
+        let served = self.handed_over.insert(SuperJournal::served(number));
+        self.main.end_of_writes(Some(&served.super_journal))
+    }
+}
+
+/// Refuses what SQLite never asks for.
+fn check(step: &Step<'_>) -> io::Result<()> {
+    match *step {
+        Step::Write { offset, .. } | Step::SetSize(offset) if offset > i64::MAX as u64 => {
+            Err(invalid(format!("a change at {offset}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn state(main: &mut MainFile) -> Result<State> {
+    let mut version = [0; VERSION_BYTES];
+    let read = main.read(VERSION_OFFSET, &mut version)?;
+    Ok(State { size: main.size()?, version: (read == VERSION_BYTES).then_some(version) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_cannot_write_behind_what_sqlite_can_address() {
+        let far = u64::MAX - 3;
+        check(&Step::SetSize(far)).unwrap_err();
+        check(&Step::Write { offset: far, bytes: b"far" }).unwrap_err();
+        check(&Step::SetSize(0)).unwrap();
+    }
+}
