@@ -182,6 +182,7 @@ pub(super) fn identify_present(devices: &[Arc<dyn Device>], archive: Option<&Arc
         }
         .into());
     };
+    leave_out_left(&mut members, &slot);
     members.iter().try_for_each(|member| check_listed(member, &slot))?;
     members.iter().try_for_each(|member| check_present(member, &slot))?;
     if let Some(archive) = archive.filter(|_| slot.archive_run.is_some()) {
@@ -193,6 +194,19 @@ pub(super) fn identify_present(devices: &[Arc<dyn Device>], archive: Option<&Arc
 /// The slots on the devices.
 pub(super) fn slots(members: &[Member]) -> impl Iterator<Item = &Slot> {
     members.iter().flat_map(|member| member.slots.iter().flatten())
+}
+
+/// Leaves out the devices that left the log in the newest slot, where only the archive has that: a crash came before the devices had it too,
+/// so nothing else tells that they were given as the log's.
+fn leave_out_left(members: &mut Vec<Member>, newest: &Slot) {
+    let Some(on_devices) = Slot::newest_of(slots(members)).cloned() else { return };
+    let lists = |slot: &Slot, member: &Member| {
+        slot.members.iter().any(|listed| listed.device_id == member.superblock.device_id)
+    };
+    // Without the devices that the log has instead, the error is to say what is missing.
+    if members.iter().any(|member| lists(newest, member)) {
+        members.retain(|member| lists(newest, member) || !lists(&on_devices, member));
+    }
 }
 
 /// Refuses a device that the newest slot does not list: what stands on it is old, or nothing.
