@@ -7,6 +7,7 @@ use std::{
     ffi::c_int,
     fmt::Display,
     iter::successors,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use libsqlite3_sys as ffi;
@@ -80,8 +81,18 @@ thread_local! {
     static LAST_OS_ERROR: Cell<i32> = const { Cell::new(0) };
 }
 
+/// Whether reasons are written to standard error.
+static SAYS_FAILURES: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn say_failures(says_failures: bool) {
+    SAYS_FAILURES.store(says_failures, Ordering::Relaxed);
+}
+
 /// Keeps the reason for [`last_error`].
 pub(crate) fn note(failure: &Failure) {
+    if SAYS_FAILURES.load(Ordering::Relaxed) {
+        eprintln!("tantalum: {}", failure.reason);
+    }
     LAST.with(|last| *last.borrow_mut() = Some(failure.reason.clone()));
     LAST_OS_ERROR.set(failure.os_error);
 }

@@ -17,6 +17,7 @@ pub struct Options {
     pub(crate) directory: Option<PathBuf>,
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) is_default: bool,
+    pub(crate) says_failures: bool,
 }
 
 impl Options {
@@ -46,6 +47,13 @@ impl Options {
     /// Whether connections that name no VFS use this one; default false. They can then open no ordinary SQLite file.
     pub fn default_vfs(mut self, is_default: bool) -> Self {
         self.is_default = is_default;
+        self
+    }
+
+    /// Whether the reason of each failure is written to standard error as well, for programs that cannot ask for
+    /// [it](crate::last_error); default false. Counts for the process, from the registration on.
+    pub fn say_failures(mut self, says_failures: bool) -> Self {
+        self.says_failures = says_failures;
         self
     }
 

@@ -20,7 +20,7 @@ use crate::{
     VFS_NAME,
     api::Api,
     database_file::Opening,
-    failure::{Failure, Result, last_error, last_os_error},
+    failure::{Failure, Result, last_error, last_os_error, say_failures},
     file::{Kind, VfsFile, init, report},
     journal::{Journal, is_journal_of_open},
     options::Options,
@@ -65,6 +65,7 @@ pub unsafe fn register_with(api: Api, options: Options) -> tantalum::Result<()> 
     let api = api.set();
     let mut registered = OPTIONS.lock();
     let is_default = options.is_default;
+    say_failures(options.says_failures);
     let is_first = registered.replace(options).is_none();
     let refused =
         |what: &str| Error::new(ErrorKind::Unsupported, format!("the VFS {VFS_NAME} cannot be registered: {what}"));

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{c_char, c_int},
+    ffi::{c_char, c_int, c_void},
     mem::transmute,
     panic::catch_unwind,
 };
@@ -53,6 +53,52 @@ pub unsafe extern "C" fn sqlite3_extension_init(
     // SAFETY: the functions are those of the SQLite that has loaded the extension, for good.
     match catch_unwind(|| unsafe { register_with(api, Options::new()) }) {
         Ok(Ok(())) => ffi::SQLITE_OK_LOAD_PERMANENTLY,
+        _ => ffi::SQLITE_ERROR,
+    }
+}
+
+/// What `libtantalum_sqlite_preload.so` calls: registers the VFS as the default of a program that knows nothing of it, and has failures
+/// said on its standard error, since the program has no words for them. Zero if that succeeds.
+///
+/// # Safety
+/// `find` finds a function of one SQLite, which stays as long as the process, by its name; null if there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tantalum_sqlite_register(find: unsafe extern "C" fn(*const c_char) -> *mut c_void) -> c_int {
+    /// A function of SQLite, of the type of its place in `Api` or `TableApi`.
+    macro_rules! function {
+        ($name:literal) => {{
+            // SAFETY: the name ends with a zero.
+            let function = unsafe { find($name.as_ptr()) };
+            // SAFETY: SQLite's functions have these types in all its versions.
+            if function.is_null() { None } else { Some(unsafe { transmute(function) }) }
+        }};
+    }
+    let tables = || {
+        Some(TableApi {
+            auto_extension: function!(c"sqlite3_auto_extension")?,
+            create_module_v2: function!(c"sqlite3_create_module_v2")?,
+            declare_vtab: function!(c"sqlite3_declare_vtab")?,
+            result_text: function!(c"sqlite3_result_text")?,
+            result_int64: function!(c"sqlite3_result_int64")?,
+            result_double: function!(c"sqlite3_result_double")?,
+        })
+    };
+    let api = || {
+        Some(Api {
+            vfs_find: function!(c"sqlite3_vfs_find")?,
+            vfs_register: function!(c"sqlite3_vfs_register")?,
+            uri_parameter: function!(c"sqlite3_uri_parameter")?,
+            malloc64: function!(c"sqlite3_malloc64")?,
+            log: function!(c"sqlite3_log")?,
+            tables: tables(),
+        })
+    };
+    let initialize: Option<unsafe extern "C" fn() -> c_int> = function!(c"sqlite3_initialize");
+    let (Some(api), Some(initialize)) = (api(), initialize) else { return ffi::SQLITE_ERROR };
+    let options = Options::new().default_vfs(true).say_failures(true);
+    // SAFETY: the functions are those of the program's SQLite. There is no VFS to find before it is initialized.
+    match catch_unwind(|| unsafe { (initialize() == ffi::SQLITE_OK).then(|| register_with(api, options)) }) {
+        Ok(Some(Ok(()))) => ffi::SQLITE_OK,
         _ => ffi::SQLITE_ERROR,
     }
 }
