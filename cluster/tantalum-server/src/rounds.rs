@@ -158,13 +158,19 @@ mod tests {
     #[tokio::test]
     async fn calls_that_are_given_up_need_no_round_and_end_none() {
         let (rounds, numbered) = (Rounds::default(), Numbered::new());
+        // Given up before its round starts, and while it runs.
         assert!(rounds.join(numbered.run()).now_or_never().is_none());
-        numbered.until_started(1).await;
-        assert!(rounds.join(numbered.run()).now_or_never().is_none());
+        tokio::task::yield_now().await;
+        {
+            let mut first = std::pin::pin!(rounds.join(numbered.run()));
+            assert!(first.as_mut().now_or_never().is_none());
+            numbered.until_started(1).await;
+        }
         let mut kept = std::pin::pin!(rounds.join(numbered.run()));
         assert!(kept.as_mut().now_or_never().is_none());
         numbered.may_end.add_permits(2);
         assert_eq!(kept.await, Some(2));
+        assert_eq!(numbered.started.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]

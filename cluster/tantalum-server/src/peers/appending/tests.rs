@@ -11,8 +11,9 @@ use crate::cluster_config::ClusterConfig;
 use crate::command::{Bytes, Command};
 use crate::options::{Bootstrap, NodeOptions};
 
-/// Numbers of members that lead; they need not be those of the cluster.
-const LEADERS: (u64, u64) = (7, 8);
+/// Terms and numbers of members that lead, one after the other: later than the term in which the member itself would have been elected.
+const FIRST: (u64, u64) = (100, 7);
+const SECOND: (u64, u64) = (101, 8);
 
 /// A member whose others do not answer, so that it never leads.
 struct Follower {
@@ -97,9 +98,6 @@ impl Leader {
     }
 }
 
-const FIRST: (u64, u64) = (1, LEADERS.0);
-const SECOND: (u64, u64) = (2, LEADERS.1);
-
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_under_way_are_answered_in_their_order() {
     let follower = Follower::new().await;
@@ -107,12 +105,12 @@ async fn messages_under_way_are_answered_in_their_order() {
     let first = follower.before.index;
     // None waits for the answer to the one before.
     leader.send(follower.message(FIRST, follower.before, 3, 10));
-    leader.send(follower.message(FIRST, log_id::<Config>(1, LEADERS.0, first + 3), 1, 10));
-    leader.send(follower.message(FIRST, log_id::<Config>(1, LEADERS.0, first + 4), 0, 10));
+    leader.send(follower.message(FIRST, log_id::<Config>(FIRST.0, FIRST.1, first + 3), 1, 10));
+    leader.send(follower.message(FIRST, log_id::<Config>(FIRST.0, FIRST.1, first + 4), 0, 10));
     for _ in 0..3 {
         leader.expect(AppendEntriesResponse::Success).await;
     }
-    assert_eq!(follower.last().await, Some(log_id::<Config>(1, LEADERS.0, first + 4)));
+    assert_eq!(follower.last().await, Some(log_id::<Config>(FIRST.0, FIRST.1, first + 4)));
     follower.stopping.send_replace(true);
     assert!(leader.answer().await.is_none(), "the stream ends when the member stops");
 }
@@ -123,17 +121,17 @@ async fn nothing_is_appended_behind_a_gap() {
     let mut leader = follower.lead();
     let first = follower.before.index;
     leader.send(follower.message(FIRST, follower.before, 1, 10));
-    leader.send(follower.message(FIRST, log_id::<Config>(1, LEADERS.0, first + 2), 1, 10));
-    leader.send(follower.message(FIRST, log_id::<Config>(1, LEADERS.0, first + 3), 1, 10));
+    leader.send(follower.message(FIRST, log_id::<Config>(FIRST.0, FIRST.1, first + 2), 1, 10));
+    leader.send(follower.message(FIRST, log_id::<Config>(FIRST.0, FIRST.1, first + 3), 1, 10));
     leader.expect(AppendEntriesResponse::Success).await;
     leader.expect(AppendEntriesResponse::Conflict).await;
     assert!(leader.answer().await.is_none(), "nothing is answered behind a conflict");
-    assert_eq!(follower.last().await, Some(log_id::<Config>(1, LEADERS.0, first + 1)));
+    assert_eq!(follower.last().await, Some(log_id::<Config>(FIRST.0, FIRST.1, first + 1)));
     // Another stream goes on from there, and may repeat what was there.
     let mut leader = follower.lead();
     leader.send(follower.message(FIRST, follower.before, 4, 10));
     leader.expect(AppendEntriesResponse::Success).await;
-    assert_eq!(follower.last().await, Some(log_id::<Config>(1, LEADERS.0, first + 4)));
+    assert_eq!(follower.last().await, Some(log_id::<Config>(FIRST.0, FIRST.1, first + 4)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +140,7 @@ async fn a_message_that_has_no_space_is_cut_and_those_behind_it_are_not_taken() 
     let mut leader = follower.lead();
     let first = follower.before.index;
     leader.send(follower.message(FIRST, follower.before, 10, 30_000));
-    leader.send(follower.message(FIRST, log_id::<Config>(1, LEADERS.0, first + 10), 1, 10));
+    leader.send(follower.message(FIRST, log_id::<Config>(FIRST.0, FIRST.1, first + 10), 1, 10));
     let answer = leader.answer().await.expect("an answer").expect("no refusal");
     let AppendEntriesResponse::PartialSuccess(Some(taken)) = answer else { panic!("not cut: {answer:?}") };
     assert!((first + 1..first + 10).contains(&taken.index), "{taken}");
@@ -156,20 +154,20 @@ async fn a_refused_message_does_not_take_the_answers_before_it() {
     let first = follower.before.index;
     let misdirected = pb::Entries {
         address: Some(pb::Address { cluster: 1, from: 2, to: 3 }),
-        ..follower.message(FIRST, log_id::<Config>(1, LEADERS.0, first + 1), 1, 10)
+        ..follower.message(FIRST, log_id::<Config>(FIRST.0, FIRST.1, first + 1), 1, 10)
     };
-    let mut disordered = follower.message(FIRST, log_id::<Config>(1, LEADERS.0, first + 1), 3, 10);
+    let mut disordered = follower.message(FIRST, log_id::<Config>(FIRST.0, FIRST.1, first + 1), 3, 10);
     disordered.entries.swap(0, 1);
     for (refused, code) in [(misdirected, Code::FailedPrecondition), (disordered, Code::InvalidArgument)] {
         let mut leader = follower.lead();
         leader.send(follower.message(FIRST, follower.before, 1, 10));
         leader.send(refused);
-        leader.send(follower.message(FIRST, log_id::<Config>(1, LEADERS.0, first + 1), 1, 10));
+        leader.send(follower.message(FIRST, log_id::<Config>(FIRST.0, FIRST.1, first + 1), 1, 10));
         leader.expect(AppendEntriesResponse::Success).await;
         let refusal = leader.answer().await.expect("an answer").expect_err("it is refused");
         assert_eq!(refusal.code(), code, "{refusal}");
         assert!(leader.answer().await.is_none());
-        assert_eq!(follower.last().await, Some(log_id::<Config>(1, LEADERS.0, first + 1)));
+        assert_eq!(follower.last().await, Some(log_id::<Config>(FIRST.0, FIRST.1, first + 1)));
     }
 }
 
@@ -182,20 +180,20 @@ async fn a_stream_that_breaks_and_one_of_an_earlier_leader_change_nothing_later(
     earlier.expect(AppendEntriesResponse::Success).await;
     // This one breaks while it waits for its answer.
     let broken = follower.lead();
-    broken.send(follower.message(FIRST, log_id::<Config>(1, LEADERS.0, first + 3), 2, 10));
+    broken.send(follower.message(FIRST, log_id::<Config>(FIRST.0, FIRST.1, first + 3), 2, 10));
     broken.messages.send(Err(Status::unavailable("the connection has ended"))).expect("the stream goes on");
     drop(broken);
     // Another leader has the first entry alone, and the earlier leader does not know yet.
     let mut later = follower.lead();
-    later.send(follower.message(SECOND, log_id::<Config>(1, LEADERS.0, first + 1), 2, 10));
+    later.send(follower.message(SECOND, log_id::<Config>(FIRST.0, FIRST.1, first + 1), 2, 10));
     later.expect(AppendEntriesResponse::Success).await;
-    earlier.send(follower.message(FIRST, log_id::<Config>(1, LEADERS.0, first + 3), 5, 10));
+    earlier.send(follower.message(FIRST, log_id::<Config>(FIRST.0, FIRST.1, first + 3), 5, 10));
     let vote = VoteOf::<Config>::new_committed(SECOND.0, SECOND.1);
     earlier.expect(AppendEntriesResponse::HigherVote(vote)).await;
     assert!(earlier.answer().await.is_none());
-    later.send(follower.message(SECOND, log_id::<Config>(2, LEADERS.1, first + 3), 1, 10));
+    later.send(follower.message(SECOND, log_id::<Config>(SECOND.0, SECOND.1, first + 3), 1, 10));
     later.expect(AppendEntriesResponse::Success).await;
-    assert_eq!(follower.terms().await[first as usize..], [1, 2, 2, 2]);
+    assert_eq!(follower.terms().await[first as usize..], [FIRST.0, SECOND.0, SECOND.0, SECOND.0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -214,5 +212,5 @@ async fn a_message_that_waits_for_space_is_given_up_with_its_leader() {
     let mut leader = follower.lead();
     leader.send(follower.message(FIRST, follower.before, 1, 10));
     leader.expect(AppendEntriesResponse::Success).await;
-    assert_eq!(follower.last().await, Some(log_id::<Config>(1, LEADERS.0, first + 1)));
+    assert_eq!(follower.last().await, Some(log_id::<Config>(FIRST.0, FIRST.1, first + 1)));
 }
