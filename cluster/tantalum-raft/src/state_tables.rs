@@ -5,7 +5,7 @@
 
 use std::io;
 
-use tantalum::{Db, Snapshot, Table, Ticket, Transaction, Value};
+use tantalum::{Db, Snapshot, Table, Transaction, Value};
 
 use crate::{Error, ErrorKind, Result, StateSnapshot};
 
@@ -55,7 +55,7 @@ impl StateTables {
 
     /// Replaces the rows. Durable when it returns.
     pub(crate) fn install(&self, applied: &[u8], rows: &StateSnapshot) -> Result<()> {
-        let (_, ticket) = self.transact(|transaction| {
+        let replace = |transaction: &mut Transaction| {
             for table in &self.tables {
                 transaction.delete_range(table, ..)?;
             }
@@ -74,8 +74,8 @@ impl StateTables {
                 return Err(refused.unwrap_or_else(|| unreadable(error)));
             }
             self.set_applied(transaction, applied)
-        })?;
-        ticket.wait().map(drop)
+        };
+        self.transact(replace, Transaction::commit_async)?.1.wait().map(drop)
     }
 
     fn unknown_table(&self, table: u16) -> Error {
@@ -86,14 +86,24 @@ impl StateTables {
         Error::new(ErrorKind::InvalidInput, what)
     }
 
-    /// Runs a transaction until it need not give way to others. Its commit is not waited for.
-    pub(crate) fn transact<T>(&self, mut run: impl FnMut(&mut Transaction) -> Result<T>) -> Result<(T, Ticket)> {
+    /// Runs a transaction until it need not give way to others. Its commit is not waited for, and nothing is written for it: what a crash
+    /// takes of it is in raft's log.
+    pub(crate) fn apply<T>(&self, run: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        self.transact(run, Transaction::commit_delayed).map(|(result, _)| result)
+    }
+
+    /// As [`apply`](Self::apply), with a commit of a kind, and its outcome.
+    pub(crate) fn transact<T, C>(
+        &self,
+        mut run: impl FnMut(&mut Transaction) -> Result<T>,
+        commit: impl Fn(Transaction) -> Result<C>,
+    ) -> Result<(T, C)> {
         let mut tries = 0;
         loop {
             tries += 1;
             let done = self.db.begin().and_then(|mut transaction| {
                 let result = run(&mut transaction)?;
-                Ok((result, transaction.commit_async()?))
+                Ok((result, commit(transaction)?))
             });
             match done {
                 Err(error) if error.is_retryable() && tries < TRIES => {}

@@ -1,9 +1,9 @@
-//! The newest events, read once for all watchers.
+//! The newest events, read once for all watchers, while there are any.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::mvcc::{Event, REVISION_BYTES};
 
@@ -29,6 +29,8 @@ pub(crate) enum Found {
 pub(crate) struct Feed {
     batches: Mutex<Kept>,
     revision: watch::Sender<i64>,
+    /// There may be a subscriber where there was none.
+    subscribed: Notify,
 }
 
 #[derive(Default)]
@@ -47,7 +49,7 @@ impl Batch {
 impl Feed {
     /// Of a store that is at this revision.
     pub fn new(revision: i64) -> Feed {
-        Feed { batches: Mutex::default(), revision: watch::Sender::new(revision) }
+        Feed { batches: Mutex::default(), revision: watch::Sender::new(revision), subscribed: Notify::new() }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -60,9 +62,21 @@ impl Feed {
         *self.revision.borrow()
     }
 
-    /// Tells of later revisions.
+    /// Tells of later revisions. Of a feed that had no subscriber, the first may be one that the store has had for long.
     pub fn subscribe(&self) -> watch::Receiver<i64> {
-        self.revision.subscribe()
+        let revisions = self.revision.subscribe();
+        self.subscribed.notify_one();
+        revisions
+    }
+
+    /// Waits until there is a subscriber. Returns whether there was none.
+    pub async fn until_subscribed(&self) -> bool {
+        let mut has_waited = false;
+        while self.revision.receiver_count() == 0 {
+            has_waited = true;
+            self.subscribed.notified().await;
+        }
+        has_waited
     }
 
     /// Adds the batch that follows.
@@ -95,6 +109,8 @@ impl Feed {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::api::mvccpb::KeyValue;
     use crate::mvcc::Revision;
@@ -114,5 +130,18 @@ mod tests {
             assert!((batch.from..=batch.to).contains(&revision));
         }
         assert!(feed.kept().bytes <= KEPT_BYTES);
+    }
+
+    #[test]
+    fn nothing_is_waited_for_while_there_is_a_subscriber() {
+        let feed = Feed::new(1);
+        let mut waiting = std::pin::pin!(feed.until_subscribed());
+        assert_eq!(waiting.as_mut().now_or_never(), None);
+        let revisions = feed.subscribe();
+        assert_eq!(waiting.now_or_never(), Some(true));
+        assert_eq!(feed.until_subscribed().now_or_never(), Some(false));
+        drop(revisions);
+        // What the subscriber left behind is no other one.
+        assert_eq!(feed.until_subscribed().now_or_never(), None);
     }
 }

@@ -88,13 +88,35 @@ impl Node {
 
     /// Waits until this member has everything that was acknowledged before. Returns the index of the entry up to which it has.
     pub(crate) async fn catch_up(&self) -> Result<u64, Status> {
+        let index = match self.leader() == Some(self.identity().member_id) {
+            // A leader has rounds of its own, which it shares with those that ask it.
+            true => self.ask_read_index().await?,
+            false => self.share_read_index().await?,
+        };
+        let applied = tokio::time::timeout(self.options().request_timeout(), self.until_applied(index)).await;
+        applied.unwrap_or_else(|_| Err(Refusal::TimedOut.into()))?;
+        Ok(index)
+    }
+
+    /// Asks the leader up to which entry reads must see.
+    async fn ask_read_index(&self) -> Result<u64, Status> {
         match self.ask_leader(LeaderRequest::ReadIndex).await? {
-            LeaderAnswer::ReadIndex(index) => {
-                let applied = tokio::time::timeout(self.options().request_timeout(), self.until_applied(index)).await;
-                applied.unwrap_or_else(|_| Err(Refusal::TimedOut.into()))?;
-                Ok(index)
-            }
+            LeaderAnswer::ReadIndex(index) => Ok(index),
             other => Err(unexpected(&other)),
+        }
+    }
+
+    /// As [`ask_read_index`](Self::ask_read_index), together with all that wait for the same.
+    async fn share_read_index(&self) -> Result<u64, Status> {
+        let node = self.clone();
+        let ask = move || {
+            let node = node.clone();
+            async move { node.ask_read_index().await }
+        };
+        match timeout_at(self.deadline(), self.read_rounds().asked.join(ask)).await {
+            Ok(asked) => asked.unwrap_or_else(|| Err(Refusal::Stopped.into())),
+            Err(_) if self.leader().is_some() => Err(Refusal::TimedOut.into()),
+            Err(_) => Err(Refusal::NoLeader.into()),
         }
     }
 
@@ -108,7 +130,7 @@ impl Node {
     }
 
     fn leader(&self) -> Option<u64> {
-        self.raft().metrics().borrow_watched().current_leader
+        self.raft().server_metrics().borrow_watched().current_leader
     }
 
     /// Whether there is a leader, as far as can be known: one that this member heard of lately, or itself, if a majority answers.
@@ -178,7 +200,8 @@ impl Node {
     ) -> Result<LeaderAnswer, NoAnswer> {
         let asked = self.peers().forward(leader, body, deadline);
         let superseded = async {
-            let mut metrics = self.raft().metrics();
+            // Other metrics change with every entry.
+            let mut metrics = self.raft().server_metrics();
             while metrics.borrow_watched().current_leader == Some(leader) {
                 if metrics.changed().await.is_err() {
                     return;
@@ -197,7 +220,7 @@ impl Node {
     /// Waits until there is another leader, or, if there is one, for a moment.
     async fn until_another_leader(&self, leader: Option<u64>, deadline: Instant) -> Result<(), Status> {
         let until = if leader.is_some() { deadline.min(Instant::now() + RETRY) } else { deadline };
-        let mut metrics = self.raft().metrics();
+        let mut metrics = self.raft().server_metrics();
         let changed = async {
             while metrics.borrow_watched().current_leader == leader {
                 metrics.changed().await.map_err(|_| Refusal::Stopped)?;
@@ -268,17 +291,24 @@ impl Node {
         }
     }
 
-    /// Up to which entry reads must see, if a majority confirms that this member leads.
+    /// Up to which entry reads must see, if a majority confirms that this member leads: in a round that starts after this call.
     pub(crate) async fn lead_read_index(&self) -> Option<u64> {
-        match self.raft().get_read_log_id(ReadPolicy::ReadIndex).await {
-            Ok((read, _applied)) => Some(read.index()),
-            Err(
-                RaftError::Fatal(_)
-                | RaftError::APIError(
-                    LinearizableReadError::ForwardToLeader(_) | LinearizableReadError::QuorumNotEnough(_),
-                ),
-            ) => None,
-        }
+        let raft = self.raft().clone();
+        let confirm = move || {
+            let raft = raft.clone();
+            async move {
+                match raft.get_read_log_id(ReadPolicy::ReadIndex).await {
+                    Ok((read, _applied)) => Some(read.index()),
+                    Err(
+                        RaftError::Fatal(_)
+                        | RaftError::APIError(
+                            LinearizableReadError::ForwardToLeader(_) | LinearizableReadError::QuorumNotEnough(_),
+                        ),
+                    ) => None,
+                }
+            }
+        };
+        self.read_rounds().led.join(confirm).await.flatten()
     }
 
     /// Writes a command to raft's log, as one entry or in parts. Returns the index of the entry that was applied, and the answer.

@@ -69,6 +69,7 @@ mod options;
 mod peers;
 mod quota;
 mod refusal;
+mod rounds;
 mod server;
 mod service;
 mod snapshot;

@@ -33,6 +33,7 @@ use crate::options::NodeOptions;
 use crate::peers::{Connector, Network, Peers};
 use crate::quota::Quota;
 use crate::refusal::{Failed, Refusal};
+use crate::rounds::Rounds;
 use crate::tls::Loaded;
 
 /// The raft group that the store is.
@@ -71,7 +72,17 @@ struct Inner {
     /// Compaction has something to delete.
     compacted: Arc<Notify>,
     quota: Quota,
+    reads: ReadRounds,
     tasks: Mutex<Vec<AbortHandle>>,
+}
+
+/// Rounds in which a majority confirms a leader, each for all reads that came before it.
+#[derive(Default)]
+pub(crate) struct ReadRounds {
+    /// Of this member, while it leads: the index of the last entry that reads must see; `None` if it leads no more.
+    pub led: Rounds<Option<u64>>,
+    /// Of another that leads, which is asked for that index.
+    pub asked: Rounds<Result<u64, Status>>,
 }
 
 /// A handle that does not keep the member open.
@@ -148,6 +159,7 @@ impl Node {
             parts: tokio::sync::Mutex::default(),
             compacted: Arc::default(),
             quota,
+            reads: ReadRounds::default(),
             tasks: Mutex::default(),
         };
         Node { inner: Arc::new(inner) }.start(&member).await
@@ -341,6 +353,10 @@ impl Node {
         &self.inner.quota
     }
 
+    pub(crate) fn read_rounds(&self) -> &ReadRounds {
+        &self.inner.reads
+    }
+
     /// Held while a command is written in parts.
     pub(crate) fn parts(&self) -> &tokio::sync::Mutex<()> {
         &self.inner.parts
@@ -428,6 +444,8 @@ fn raft_config(identity: Identity, options: &NodeOptions) -> openraft::Config {
         enable_leader_restore: Some(false),
         // A member that is back is not left waiting for a whole election.
         backoff: format!("{0}ms {0}ms {0}ms", options.heartbeat_ms),
+        // What a member misses comes in few messages; `LogStore` limits their bytes.
+        max_payload_entries: 1024,
         ..openraft::Config::default()
     }
 }
@@ -460,15 +478,17 @@ async fn sweep_when_compacted(weak: WeakNode, raft: Raft, compacted: Arc<Notify>
     }
 }
 
-/// Reads the events of what was applied, until the node stops.
+/// Reads the events of what was applied while there are watchers, until the node stops.
 async fn feed_events(raft: Raft, state: StateMachine<Config, Keyspace>, feed: Arc<Feed>) {
     let mut applied = raft.watch_apply_progress();
     loop {
+        // What came while there were none, watchers read themselves, if they want it.
+        let is_behind = feed.until_subscribed().await;
         let (from, of) = (feed.revision() + 1, state.clone());
         let read = move || {
             mvcc::read_store(of.db(), of.tables(), |view| {
                 let revision = view.revision()?;
-                if from < view.compacted()? && from <= revision {
+                if from <= revision && (is_behind || from < view.compacted()?) {
                     // Of these, some may be deleted: a snapshot came from another member, or compaction was faster.
                     return Ok(Some((None, revision)));
                 }

@@ -7,13 +7,13 @@ use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 use tonic::service::InterceptorLayer;
 use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
 use tower_service::Service;
 
 use crate::api::etcdserverpb::cluster_server::ClusterServer;
@@ -50,7 +50,7 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
             false => Ok(request),
         }
     });
-    let mut server = Server::builder().tcp_nodelay(true);
+    let mut server = Server::builder();
     if let Some(tls) = node.client_tls() {
         server = server.tls_config(tls).map_err(io::Error::other)?;
     }
@@ -64,7 +64,7 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
         .add_service(MaintenanceServer::new(Maintenance::new(node.clone())))
         .add_service(ClusterServer::new(Cluster::new(node)))
         .add_service(Auth)
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop)
+        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), stop)
         .await
         .map_err(io::Error::other)
 }

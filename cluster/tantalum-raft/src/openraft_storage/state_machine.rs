@@ -128,7 +128,7 @@ impl<A> Shared<A> {
             .iter()
             .rev()
             .find_map(|entry| Some(StoredMembership::new(Some(entry.log_id()), entry.get_membership()?)));
-        let (answers, _written_in_the_background) = self.state.transact(|transaction| {
+        self.state.apply(|transaction| {
             let apply = |entry| self.application.apply(transaction, &self.state.tables, entry);
             let answers = entries.iter().map(apply).collect::<tantalum::Result<Vec<_>>>()?;
             let membership = match &membership {
@@ -138,8 +138,7 @@ impl<A> Shared<A> {
             let applied: Applied<C> = (Some(last.log_id()), membership);
             self.state.set_applied(transaction, &encode(&applied)?)?;
             Ok(answers)
-        })?;
-        Ok(answers)
+        })
     }
 
     fn install<C: RaftTypeConfig>(&self, meta: &SnapshotMetaOf<C>, rows: &StateSnapshot) -> tantalum::Result<()>

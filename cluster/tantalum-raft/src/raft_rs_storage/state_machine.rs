@@ -61,14 +61,14 @@ impl StateMachine {
     /// # Errors
     /// Those of the database.
     pub fn initialize(&self, first: &ConfState) -> Result<()> {
-        let (_, ticket) = self.state.transact(|transaction| {
+        let initialize = |transaction: &mut Transaction| {
             if self.state.applied_in(transaction)?.is_none() {
                 let state = SnapshotMetadata { conf_state: Some(first.clone()).into(), ..SnapshotMetadata::default() };
                 self.state.set_applied(transaction, &encode(&state)?)?;
             }
             Ok(())
-        })?;
-        ticket.wait().map(drop)
+        };
+        self.state.transact(initialize, Transaction::commit_async)?.1.wait().map(drop)
     }
 
     /// Index and term of the entry that was applied last, 0 if none was, with the configuration then: for
@@ -97,7 +97,7 @@ impl StateMachine {
         mut apply: impl FnMut(&mut Transaction, &[Table], &Entry) -> Result<T>,
     ) -> Result<Vec<T>> {
         let Some(last) = entries.last() else { return Ok(Vec::new()) };
-        let (answers, _written_in_the_background) = self.state.transact(|transaction| {
+        self.state.apply(|transaction| {
             let mut applied = self.decode(self.state.applied_in(transaction)?)?;
             if entries[0].index != applied.index + 1 {
                 let what = format!(
@@ -114,8 +114,7 @@ impl StateMachine {
             }
             self.state.set_applied(transaction, &encode(&applied)?)?;
             Ok(answers)
-        })?;
-        Ok(answers)
+        })
     }
 
     /// The rows at one moment, which are durable, and how far they were applied.

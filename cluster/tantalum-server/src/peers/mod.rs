@@ -1,7 +1,10 @@
-//! The other members: connections to them ([`Peers`]), what openraft sends them ([`network`]), and what they send here ([`service`]).
+//! The other members: connections to them ([`Peers`]), what openraft sends them ([`network`], and entries by [`entries_stream`]), and what
+//! they send here ([`service`], and entries by [`appending`]).
 //!
 //! Every message names cluster, sender and receiver, and is refused by a member that is not the one meant; see [`Peers::address`].
 
+mod appending;
+mod entries_stream;
 mod message;
 mod network;
 mod service;

@@ -4,9 +4,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::Stream;
 use openraft::alias::{SnapshotOf, VoteOf};
 use openraft::error::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
-use openraft::network::{RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use openraft::network::{RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2, stream_append_sequential};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
     VoteRequest, VoteResponse,
@@ -16,8 +17,7 @@ use tantalum_raft::StateSnapshot;
 use tonic::{Code, Response, Status};
 
 use super::message::{decode, encode};
-use super::snapshot_stream;
-use super::{Lane, Peers, was_not_sent};
+use super::{Lane, Peers, entries_stream, snapshot_stream, was_not_sent};
 use crate::api::peer as pb;
 use crate::command::Config;
 use crate::member::Member;
@@ -29,15 +29,17 @@ pub struct Network {
 
 /// The way to one member.
 pub struct Way {
-    peers: Arc<Peers>,
-    to: u64,
+    pub(super) peers: Arc<Peers>,
+    pub(super) to: u64,
     lane: Lane,
+    /// The member is of a version that knows no stream of entries.
+    pub(super) sends_one_by_one: bool,
 }
 
 impl Network {
     fn way(&self, to: u64, node: &Member, lane: Lane) -> Way {
         self.peers.learn(to, node);
-        Way { peers: Arc::clone(&self.peers), to, lane }
+        Way { peers: Arc::clone(&self.peers), to, lane, sends_one_by_one: false }
     }
 }
 
@@ -59,7 +61,7 @@ impl RaftNetworkFactory<Config> for Network {
 
 impl Way {
     /// What openraft gets to know of a call that failed.
-    fn failed(&self, status: &Status) -> RPCError<Config> {
+    pub(super) fn failed(&self, status: &Status) -> RPCError<Config> {
         self.peers.failed(self.to);
         if status.code() == Code::PermissionDenied {
             // Only a member that knows that this one was removed says so.
@@ -77,6 +79,12 @@ impl Way {
         }
     }
 
+    /// Openraft's error of a member that did not answer in time.
+    pub(super) fn timed_out(&self, action: RPCTypes, timeout: Duration) -> RPCError<Config> {
+        self.peers.failed(self.to);
+        Timeout { action, id: self.peers.identity.member_id, target: self.to, timeout }.into()
+    }
+
     async fn answered<T: DeserializeOwned>(
         &self,
         action: RPCTypes,
@@ -86,18 +94,25 @@ impl Way {
         match tokio::time::timeout(timeout, call).await {
             Ok(Ok(answer)) => decode(&answer.into_inner().body).map_err(|status| self.failed(&status)),
             Ok(Err(status)) => Err(self.failed(&status)),
-            Err(_) => {
-                self.peers.failed(self.to);
-                Err(Timeout { action, id: self.peers.identity.member_id, target: self.to, timeout }.into())
-            }
+            Err(_) => Err(self.timed_out(action, timeout)),
         }
+    }
+
+    pub(super) fn entries(&self, request: &AppendEntriesRequest<Config>) -> Result<pb::Entries, RPCError<Config>> {
+        let AppendEntriesRequest { vote, prev_log_id, entries, leader_commit } = request;
+        let head = encode(&(vote, prev_log_id, leader_commit)).map_err(|status| self.failed(&status))?;
+        let entries = entries.iter().map(encode).collect::<Result<_, _>>().map_err(|status| self.failed(&status))?;
+        Ok(pb::Entries { address: self.peers.address(self.to), head, entries })
     }
 
     fn message(&self, body: &impl serde::Serialize) -> Result<pb::Message, RPCError<Config>> {
         Ok(self.peers.message(self.to, encode(body).map_err(|status| self.failed(&status))?))
     }
 
-    fn client(&self, lane: Lane) -> Result<pb::peer_client::PeerClient<tonic::transport::Channel>, RPCError<Config>> {
+    pub(super) fn client(
+        &self,
+        lane: Lane,
+    ) -> Result<pb::peer_client::PeerClient<tonic::transport::Channel>, RPCError<Config>> {
         self.peers.client(self.to, lane).map_err(|status| Unreachable::from_string(status.message()).into())
     }
 }
@@ -110,15 +125,25 @@ impl RaftNetworkV2<Config> for Way {
         request: AppendEntriesRequest<Config>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Config>, RPCError<Config>> {
-        let AppendEntriesRequest { vote, prev_log_id, entries, leader_commit } = request;
         // Entries wait for the other's device; openraft allows them the time of a heartbeat.
-        let timeout =
-            if entries.is_empty() { option.soft_ttl() } else { option.soft_ttl().max(self.peers.connector.patience) };
-        let head = encode(&(vote, prev_log_id, leader_commit)).map_err(|status| self.failed(&status))?;
-        let encoded = entries.iter().map(encode).collect::<Result<_, _>>().map_err(|status| self.failed(&status))?;
-        let message = pb::Entries { address: self.peers.address(self.to), head, entries: encoded };
+        let timeout = match request.entries.is_empty() {
+            true => option.soft_ttl(),
+            false => option.soft_ttl().max(self.peers.connector.patience),
+        };
+        let message = self.entries(&request)?;
         let mut client = self.client(self.lane)?;
         self.answered(RPCTypes::AppendEntries, timeout, client.append(message)).await
+    }
+
+    fn stream_append<'s, S>(&'s mut self, input: S, option: RPCOption) -> entries_stream::Appending<'s>
+    where
+        S: Stream<Item = AppendEntriesRequest<Config>> + Send + Unpin + 'static,
+    {
+        match self.lane {
+            Lane::Entries if !self.sends_one_by_one => Box::pin(entries_stream::send(self, Box::pin(input))),
+            // A heartbeat is one message.
+            _ => stream_append_sequential(self, input, option),
+        }
     }
 
     async fn vote(

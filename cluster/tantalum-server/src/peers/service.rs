@@ -3,24 +3,23 @@
 use std::future::Future;
 use std::io;
 
-use openraft::alias::{LogIdOf, SnapshotMetaOf, SnapshotOf, VoteOf};
-use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest};
+use openraft::alias::{SnapshotMetaOf, SnapshotOf, VoteOf};
+use openraft::raft::VoteRequest;
 use openraft::type_config::async_runtime::WatchReceiver;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio::sync::watch;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::message::{LeaderRequest, decode, encode};
-use super::{WINDOW_BYTES, snapshot_stream};
+use super::{WINDOW_BYTES, appending, snapshot_stream};
 use crate::api::peer as pb;
 use crate::api::peer::peer_server::{Peer, PeerServer};
 use crate::command::Config;
 use crate::node::Node;
 use crate::refusal::Refusal;
-
-/// What stands before the entries of an append: vote, the entry before them, and what is committed.
-type AppendHead = (VoteOf<Config>, Option<LogIdOf<Config>>, Option<LogIdOf<Config>>);
 
 /// Serves the other members of a node's cluster at `listener`, until `stop` is ready.
 ///
@@ -41,18 +40,22 @@ type AppendHead = (VoteOf<Config>, Option<LogIdOf<Config>>, Option<LogIdOf<Confi
 pub async fn serve_peers(node: Node, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
     let limit = node.peers().max_message_bytes();
     let patience = node.options().election_timeout();
+    let (stopping, stopped) = watch::channel(false);
+    let stop = async move {
+        stop.await;
+        stopping.send_replace(true);
+    };
     let mut server = Server::builder();
     if let Some(tls) = node.peer_tls() {
         server = server.tls_config(tls).map_err(io::Error::other)?;
     }
     server
-        .tcp_nodelay(true)
         .http2_keepalive_interval(Some(patience))
         .http2_keepalive_timeout(Some(patience))
         .initial_connection_window_size(WINDOW_BYTES.0)
         .initial_stream_window_size(WINDOW_BYTES.1)
-        .add_service(PeerServer::new(Service { node }).max_decoding_message_size(limit))
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop)
+        .add_service(PeerServer::new(Service { node, stopped }).max_decoding_message_size(limit))
+        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), stop)
         .await
         .map_err(io::Error::other)
 }
@@ -60,13 +63,15 @@ pub async fn serve_peers(node: Node, listener: TcpListener, stop: impl Future<Ou
 /// The service, of a node.
 struct Service {
     node: Node,
+    /// Streams of entries end when it is true.
+    stopped: watch::Receiver<bool>,
 }
 
 fn answer(value: &impl serde::Serialize) -> Result<Response<pb::Answer>, Status> {
     Ok(Response::new(pb::Answer { body: encode(value)? }))
 }
 
-fn failed(error: impl std::fmt::Display) -> Status {
+pub(super) fn failed(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("raft has stopped on this member: {error}"))
 }
 
@@ -93,34 +98,17 @@ impl Service {
 
 #[tonic::async_trait]
 impl Peer for Service {
-    /// Takes the entries that raft's log has space for, and says how many.
+    type AppendStreamStream = ReceiverStream<Result<pb::Answer, Status>>;
+
     async fn append(&self, request: Request<pb::Entries>) -> Result<Response<pb::Answer>, Status> {
-        let pb::Entries { address, head, entries } = request.into_inner();
-        self.node.peers().check(address)?;
-        let (vote, prev_log_id, leader_commit): AppendHead = decode(&head)?;
-        let (taken, space) = self.node.space().admit_replicated(&entries).await?;
-        let is_cut = taken < entries.len();
-        let entries: Vec<openraft::alias::EntryOf<Config>> =
-            entries[..taken].iter().map(|entry| decode(entry)).collect::<Result<_, _>>()?;
-        let before = prev_log_id.as_ref().map(|before| before.index);
-        let indexes = [before].into_iter().chain(entries.iter().map(|entry| Some(entry.log_id.index)));
-        let follow = |(before, index): (Option<u64>, Option<u64>)| {
-            before.map_or(Some(0), |before| before.checked_add(1)) == index
-        };
-        if !indexes.clone().zip(indexes.skip(1)).all(follow) {
-            return Err(Status::invalid_argument("the entries of a message do not follow one another"));
-        }
-        let last = entries.last().map(|entry| entry.log_id);
-        let request = AppendEntriesRequest { vote, prev_log_id, entries, leader_commit };
-        let mut appended = self.node.raft().append_entries(request).await.map_err(failed)?;
-        drop(space);
-        if !matches!(appended, AppendEntriesResponse::HigherVote(_)) {
-            self.node.peers().note_heard();
-        }
-        if is_cut && matches!(appended, AppendEntriesResponse::Success) {
-            appended = AppendEntriesResponse::PartialSuccess(last);
-        }
-        answer(&appended)
+        Ok(Response::new(appending::append(&self.node, request.into_inner()).await?))
+    }
+
+    async fn append_stream(
+        &self,
+        request: Request<Streaming<pb::Entries>>,
+    ) -> Result<Response<Self::AppendStreamStream>, Status> {
+        Ok(Response::new(appending::append_all(self.node.clone(), request.into_inner(), self.stopped.clone())))
     }
 
     async fn vote(&self, request: Request<pb::Message>) -> Result<Response<pb::Answer>, Status> {

@@ -247,6 +247,17 @@ impl TransactionState {
         Ok(Ticket { outcome, manager: Arc::clone(self.manager()), awaited: None })
     }
 
+    /// See [`Transaction::commit_delayed`](super::Transaction::commit_delayed).
+    pub fn commit_delayed(mut self) -> Result<Commit> {
+        span!("commit");
+        let Appended { position, lsn } = self.append_writes()?;
+        if !self.core().settings.early_lock_release() {
+            self.core().pool.flush(lsn).map_err(error::outcome_unknown)?;
+        }
+        self.release_locks();
+        Ok(Commit { position })
+    }
+
     /// See [`Transaction::confirm_reads`](super::Transaction::confirm_reads).
     pub fn confirm_reads(&self) -> Result<()> {
         self.check_running()?;

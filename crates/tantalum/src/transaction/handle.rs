@@ -439,6 +439,32 @@ impl Transaction {
         self.state.into_inner().commit_async()
     }
 
+    /// Commits without having the log written (delayed durability): for state that can be made anew from elsewhere. The commit is durable
+    /// with the first one behind it that is waited for or has a [`Ticket`], or that a durable reader sees, with a checkpoint or a
+    /// [snapshot](crate::Db::snapshot), when the log's buffer is full, or when the database is closed. A crash before takes it, and all that
+    /// came behind it. Without early lock release it waits as [`commit`](Self::commit) does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let words = db.table("words")?;
+    /// for word in ["many", "words"] {
+    ///     let mut tx = db.begin()?;
+    ///     tx.put(&words, word, "")?;
+    ///     tx.commit_delayed()?; // others see it
+    /// }
+    /// let mut tx = db.begin()?;
+    /// tx.put(&words, "last", "")?;
+    /// tx.commit()?; // all three are durable
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn commit_delayed(self) -> Result<Commit> {
+        self.state.into_inner().commit_delayed()
+    }
+
     /// See [`TransactionState::write_large_anew`].
     pub(crate) fn write_large_anew(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
         self.state.get_mut().write_large_anew(table, key)

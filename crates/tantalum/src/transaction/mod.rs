@@ -7,7 +7,7 @@
 //! Invariants:
 //! - locks are released only after the commit record is in the log's order, so a transaction that sees a write comes later in
 //!   it
-//! - a commit returns only when everything it has read and written is durable
+//! - a commit returns only when everything it has read and written is durable, unless it is asked not to
 
 mod append;
 mod batch;

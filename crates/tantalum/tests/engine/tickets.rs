@@ -329,3 +329,85 @@ fn a_commit_calls_when_it_is_visible() {
         assert!(db.stats().unwrap().log.durable_lsn.get() >= commit.unwrap().position().unwrap());
     });
 }
+
+/// A small database's devices, slow enough that power cuts come amid writes.
+fn slow_devices(seed: u64) -> [Arc<MemoryDevice>; 3] {
+    let us = Duration::from_micros;
+    [("data", 0), ("area", 1), ("log", 2)].map(|(name, salt)| {
+        let profile = MemoryProfile {
+            write_latency: us(20)..us(400),
+            flush_latency: us(20)..us(200),
+            seed: seed * 16 + salt,
+            ..MemoryProfile::default()
+        };
+        MemoryDevice::with_profile(name, 1 << 20, profile)
+    })
+}
+
+/// A delayed commit is seen, and has nothing written; a later one has.
+#[test]
+fn delayed_commits_have_nothing_written() {
+    simulate(0..10, |_, devices| {
+        let db = small().open_on(devices).unwrap();
+        let table = db.table("t").unwrap();
+        begin_put(&db, &table, 0).wait().unwrap();
+        // What opening and the first commit have the engine do is done.
+        sleep(Duration::from_secs(1));
+        let requests = db.stats().unwrap().log.requests;
+        for key in 1..10u64 {
+            let mut tx = db.begin().unwrap();
+            assert!(tx.get(&table, (key - 1).to_be_bytes()).unwrap().is_some());
+            tx.put(&table, key.to_be_bytes(), "value").unwrap();
+            tx.commit_delayed().unwrap();
+            sleep(Duration::from_secs(1));
+        }
+        assert_eq!(db.stats().unwrap().log.requests, requests);
+        begin_put(&db, &table, 10).wait().unwrap();
+        assert_eq!(db.stats().unwrap().log.requests, requests + 1);
+        db.close().unwrap();
+    });
+}
+
+/// Delayed commits are durable with a commit behind them. Power cuts take the last ones, none between.
+#[test]
+fn delayed_commits_are_durable_with_a_later_one() {
+    let mut cuts = 0;
+    for seed in 0..30 {
+        let mut random = Random::with_seed(seed);
+        let all = slow_devices(seed);
+        let told = Arc::new(AtomicU64::new(0));
+        for life in 0..3u64 {
+            let [data, area, log] = all.each_ref().map(|device| Arc::clone(device) as Arc<dyn Device>);
+            let devices = Devices { data, double_write: Some(area), log: vec![log] };
+            let (told, cut_at) = (Arc::clone(&told), Duration::from_micros(random.u64(1..40_000)));
+            let run = move || {
+                cut_power_after(cut_at);
+                let db = small().open_on(devices).unwrap();
+                let table = db.table("t").unwrap();
+                let rows: Vec<_> = db.range(&table, ..).unwrap().map(|row| row.unwrap().0.to_vec()).collect();
+                assert!(
+                    rows.len() as u64 >= told.load(SeqCst),
+                    "{told:?} commits were durable, {} are there",
+                    rows.len()
+                );
+                assert!((0u64..).zip(&rows).all(|(n, key)| *key == n.to_be_bytes()), "none between is missing");
+                for n in rows.len() as u64..400 {
+                    let mut tx = db.begin().unwrap();
+                    tx.put(&table, n.to_be_bytes(), "value").unwrap();
+                    if n % 8 == 7 {
+                        tx.commit().unwrap();
+                        told.store(n + 1, SeqCst);
+                    } else {
+                        tx.commit_delayed().unwrap();
+                    }
+                }
+                db.close().unwrap();
+            };
+            let outcome = Simulation::new(seed * 16 + life).cores(2).time_limit(Duration::from_secs(60)).run(run);
+            cuts += u64::from(matches!(outcome, Outcome::PowerCut { .. }));
+            assert!(matches!(outcome, Outcome::PowerCut { .. } | Outcome::Finished(())), "seed {seed}");
+            all.iter().for_each(|device| device.power_cut(&mut random));
+        }
+    }
+    assert!(cuts > 10, "{cuts} power cuts");
+}
