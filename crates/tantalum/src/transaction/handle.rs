@@ -440,7 +440,7 @@ impl Transaction {
     }
 
     /// Commits without having the log written (delayed durability): for state that can be made anew from elsewhere. The commit is durable
-    /// with the first one behind it that is waited for or has a [`Ticket`], or that a durable reader sees, with a checkpoint or a
+    /// with the first one behind it that is waited for or has a [`Ticket`], with a checkpoint, with the first read of a later
     /// [snapshot](crate::Db::snapshot), when the log's buffer is full, or when the database is closed. A crash before takes it, and all that
     /// came behind it. Without early lock release it waits as [`commit`](Self::commit) does.
     ///
