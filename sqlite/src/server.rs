@@ -283,7 +283,10 @@ impl Connection {
                 bytes.resize(len as usize, 0);
                 main.read(offset, bytes).map(|read| Answer::Bytes(&bytes[..read]))
             }
-            Question::State => state(main).map(Answer::State),
+            // The client takes the lock for refused, and would be given the old view with the next one.
+            Question::State => {
+                state(main).map(Answer::State).inspect_err(|_| _ = main.run(Step::Unlock(ffi::SQLITE_LOCK_NONE)))
+            }
             Question::IsReserved => Ok(Answer::IsReserved(main.is_reserved())),
             Question::Sleep(microseconds) => {
                 // This thread serves nothing but the connection, so what it was refused last is what SQLite waits for.
