@@ -209,7 +209,7 @@ fn alone() -> MutexGuard<'static, ()> {
 fn what_was_acknowledged_survives_power_cuts() {
     let _alone = alone();
     let chosen = std::env::var("SEEDS").ok();
-    let seeds = chosen.as_deref().unwrap_or("0..30").split_once("..");
+    let seeds = chosen.as_deref().unwrap_or("0..50").split_once("..");
     let (from, to) = seeds.expect("SEEDS is A..B");
     let seeds = from.parse::<u64>().expect("a number")..to.parse().expect("a number");
     let mut all = Counts::new();
