@@ -63,6 +63,7 @@ pub unsafe extern "C" fn sqlite3_extension_init(
 /// # Safety
 /// `find` finds a function of one SQLite, which stays as long as the process, by its name; null if there is none.
 #[unsafe(no_mangle)]
+#[expect(clippy::missing_transmute_annotations, reason = "the types are those of the places that the functions go to")]
 pub unsafe extern "C" fn tantalum_sqlite_register(find: unsafe extern "C" fn(*const c_char) -> *mut c_void) -> c_int {
     /// A function of SQLite, of the type of its place in `Api` or `TableApi`.
     macro_rules! function {

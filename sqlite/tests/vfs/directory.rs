@@ -2,9 +2,9 @@
 
 use std::{
     env,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Lines},
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
 };
 
@@ -19,29 +19,36 @@ const OWNED: &str = "TANTALUM_SQLITE_OWNED";
 /// A directory with SQLite databases.
 pub struct Directory {
     directory: tempfile::TempDir,
-    owner: Option<Child>,
+    owner: Option<Owner>,
+}
+
+/// The process that has the Tantalum database open.
+struct Owner {
+    process: Child,
+    /// Kept until it has ended, as it writes to it.
+    _output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Drop for Directory {
     fn drop(&mut self) {
         if let Some(mut owner) = self.owner.take() {
-            drop(owner.stdin.take());
-            owner.wait().unwrap();
+            drop(owner.process.stdin.take());
+            owner.process.wait().unwrap();
         }
     }
 }
 
-fn start_owner(directory: PathBuf) -> Child {
-    let mut owner = Command::new(env::current_exe().unwrap())
+fn start_owner(directory: PathBuf) -> Owner {
+    let mut process = Command::new(env::current_exe().unwrap())
         .args(["--exact", "directory::owner", "--ignored", "--nocapture"])
         .env(OWNED, directory)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().ends_with("serving")), "the other process has the database open");
-    owner
+    let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
+    assert!(output.any(|line| line.unwrap().ends_with("serving")), "the other process has the database open");
+    Owner { process, _output: output }
 }
 
 /// The other process: until its input ends.

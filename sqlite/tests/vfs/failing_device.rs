@@ -67,9 +67,21 @@ impl Setting {
         }
     }
 
-    /// Which changes each of its databases shows.
+    /// Which changes each of its databases shows. A task of the engine that was moving row versions when the device failed may report that
+    /// later, to the oldest view there is then: which may be this one, but once.
     fn content(&self, connection: &Connection) -> Vec<String> {
-        let of = |schema: &&str| query(connection, &CONTENT.replace("{}", schema));
+        let of = |schema: &&str| {
+            let sql = CONTENT.replace("{}", schema);
+            let is_given_up = |failed: &_| {
+                matches!(failed, Err(rusqlite::Error::SqliteFailure(..)))
+                    && tantalum_sqlite::last_error().is_some_and(|reason| reason.contains("the snapshot is too old"))
+            };
+            match connection.query_row(&sql, [], |row| row.get(0)) {
+                Ok(content) => content,
+                failed if is_given_up(&failed) => query(connection, &sql),
+                failed => panic!("{sql}: {failed:?} ({:?})", tantalum_sqlite::last_error()),
+            }
+        };
         self.schemas.iter().map(of).collect()
     }
 
