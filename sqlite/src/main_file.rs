@@ -307,9 +307,7 @@ impl MainFile {
         self.lock = lock;
         let confirmed = match &self.view {
             // A view that has failed, as one does that the engine could not keep for so long, confirms nothing.
-            Some(view) if confirms => {
-                view.confirm().or_else(|_| View::begin_anew(&self.database).and_then(|anew| anew.confirm()))
-            }
+            Some(view) if confirms => view.confirm().or_else(|_| View::confirm_anew(&self.database)),
             _ => Ok(()),
         };
         self.is_unconfirmed |= confirmed.is_err();

@@ -8,6 +8,9 @@ use crate::{
     fragments::{key_of, parts, read_size},
 };
 
+/// So often a view is begun in place of one that has failed.
+const ANEW_TRIES: usize = 5;
+
 /// The state of a SQLite database after one commit. It may not be durable yet: [`confirm`](Self::confirm) waits for that.
 pub(crate) struct View {
     transaction: Transaction,
@@ -30,6 +33,13 @@ impl View {
         let view = Self::begin(database)?;
         view.fragment(database, 0)?;
         Ok(view)
+    }
+
+    /// Waits until what was read from a view that has failed survives a power cut, by views in its place. They can be given up as that one was,
+    /// though not for having been kept for long.
+    pub fn confirm_anew(database: &Database) -> Result<()> {
+        let confirm = || Self::begin_anew(database)?.confirm();
+        (1..ANEW_TRIES).fold(confirm(), |confirmed, _| confirmed.or_else(|_| confirm()))
     }
 
     /// Size of the database in bytes.
