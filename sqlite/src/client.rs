@@ -155,7 +155,7 @@ pub(crate) struct Client {
     waiting: Message,
     /// The database as it was when it was locked, as long as this connection has not changed it.
     state: Option<State>,
-    /// The change counter of what SQLite was shown last; `None` where its own commit has counted up.
+    /// The change counter of what SQLite was shown last; `None` where a commit of its own may have counted up.
     seen_counter: Option<u32>,
     may_be_lost: bool,
     is_lost: bool,
@@ -213,7 +213,7 @@ impl Client {
         }
         self.add(step)?;
         self.done()?;
-        if matches!(step, Step::Commit) {
+        if matches!(step, Step::Commit | Step::HandOver(_)) {
             self.seen_counter = None;
         }
         Ok(())

@@ -83,7 +83,7 @@ impl Opening<'_> {
 
     /// Creates the database; `None` if another connection has given the path to one meanwhile, or the process has ended that was to
     /// have it.
-    fn create(&self) -> Result<Option<(Place, Home)>> {
+    fn create(&self) -> Result<Option<(Side, Home)>> {
         let beside = parent(self.path).join(DEFAULT_DIRECTORY);
         let directory = self.options.directory.as_deref().unwrap_or(&beside);
         let owner = TantalumDatabase::open(directory, &self.options, true)?;
@@ -144,7 +144,7 @@ struct Home {
 }
 
 impl Home {
-    fn open(&self, how: HowToOpen, path: &Path) -> Result<Place> {
+    fn open(&self, how: HowToOpen, path: &Path) -> Result<Side> {
         let deadline = now() + PATIENCE;
         loop {
             let owner = TantalumDatabase::open(&self.directory, &self.options, false)?;
@@ -156,35 +156,35 @@ impl Home {
                     ));
                 }
                 Err(Trouble::Failed(failure)) => return Err(failure),
-                Ok(place) => return Ok(place),
+                Ok(side) => return Ok(side),
             }
         }
     }
 
-    fn open_in(&self, owner: TantalumDatabase, how: HowToOpen, path: &Path) -> std::result::Result<Place, Trouble> {
+    fn open_in(&self, owner: TantalumDatabase, how: HowToOpen, path: &Path) -> std::result::Result<Side, Trouble> {
         let path = path.as_os_str().as_bytes();
         match (owner, how) {
             (TantalumDatabase::Elsewhere(owner), how) => {
                 let open = Open { id: self.id, inode: self.inode, how, path };
-                Ok(Place::Elsewhere(Box::new(owner.open(&self.directory, &open)?)))
+                Ok(Side::Elsewhere(Box::new(owner.open(&self.directory, &open)?)))
             }
             (TantalumDatabase::Here(store), HowToOpen::Create) => {
-                Ok(Place::here(MainFile::new(Database::create(store, self.id, self.inode, path)?)))
+                Ok(Side::here(MainFile::new(Database::create(store, self.id, self.inode, path)?)))
             }
             (TantalumDatabase::Here(store), HowToOpen::Existing { adopts }) => {
-                Ok(Place::here(MainFile::new(Database::open(store, self.id, self.inode, adopts)?)))
+                Ok(Side::here(MainFile::new(Database::open(store, self.id, self.inode, adopts)?)))
             }
         }
     }
 }
 
 /// Where the calls of a connection are carried out.
-enum Place {
+enum Side {
     Here(Box<MainFile>),
     Elsewhere(Box<Client>),
 }
 
-impl Place {
+impl Side {
     fn here(main: MainFile) -> Self {
         Self::Here(Box::new(main))
     }
@@ -200,7 +200,7 @@ impl Place {
 
 /// A connection's open database.
 pub(crate) struct DatabaseFile {
-    place: Place,
+    side: Side,
     home: Home,
     path: OpenPath,
     is_exclusive: bool,
@@ -208,9 +208,9 @@ pub(crate) struct DatabaseFile {
 }
 
 impl DatabaseFile {
-    fn new(place: Place, home: Home, path: &Path, is_writable: bool) -> Self {
+    fn new(side: Side, home: Home, path: &Path, is_writable: bool) -> Self {
         let path = OpenPath::new(path.as_os_str().as_bytes());
-        Self { place, home, path, is_exclusive: false, is_writable }
+        Self { side, home, path, is_exclusive: false, is_writable }
     }
 
     /// Whether the process may write the pointer file.
@@ -220,32 +220,32 @@ impl DatabaseFile {
 
     /// Reads bytes, and returns how many of them the database has.
     pub fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
-        self.attempt(|place| match place {
-            Place::Here(main) => Ok(main.read(offset, bytes)?),
-            Place::Elsewhere(client) => client.read(offset, bytes),
+        self.attempt(|side| match side {
+            Side::Here(main) => Ok(main.read(offset, bytes)?),
+            Side::Elsewhere(client) => client.read(offset, bytes),
         })
     }
 
     /// Size in bytes.
     pub fn size(&mut self) -> Result<u64> {
-        self.attempt(|place| match place {
-            Place::Here(main) => Ok(main.size()?),
-            Place::Elsewhere(client) => client.size(),
+        self.attempt(|side| match side {
+            Side::Here(main) => Ok(main.size()?),
+            Side::Elsewhere(client) => client.size(),
         })
     }
 
     /// Whether a connection has the write lock.
     pub fn is_reserved(&mut self) -> Result<bool> {
-        self.attempt(|place| match place {
-            Place::Here(main) => Ok(main.is_reserved()),
-            Place::Elsewhere(client) => client.is_reserved(),
+        self.attempt(|side| match side {
+            Side::Here(main) => Ok(main.is_reserved()),
+            Side::Elsewhere(client) => client.is_reserved(),
         })
     }
 
     pub fn run(&mut self, step: Step<'_>) -> Result<()> {
-        self.attempt(|place| match place {
-            Place::Here(main) => Ok(main.run(step)?),
-            Place::Elsewhere(client) => client.run(step),
+        self.attempt(|side| match side {
+            Side::Here(main) => Ok(main.run(step)?),
+            Side::Elsewhere(client) => client.run(step),
         })?;
         if let Step::SetExclusive(is_exclusive) = step {
             self.is_exclusive = is_exclusive;
@@ -261,9 +261,9 @@ impl DatabaseFile {
                 "a transaction cannot change a main database outside of Tantalum beside an attached one in Tantalum; open the other way round",
             ));
         };
-        self.attempt(|place| match place {
-            Place::Here(main) => Ok(main.end_of_writes(Some(&found))?),
-            Place::Elsewhere(client) => client.hand_over(&found),
+        self.attempt(|side| match side {
+            Side::Here(main) => Ok(main.end_of_writes(Some(&found))?),
+            Side::Elsewhere(client) => client.hand_over(&found),
         })
     }
 
@@ -274,18 +274,18 @@ impl DatabaseFile {
 
     /// The lock that SQLite has.
     pub fn lock_state(&self) -> c_int {
-        match &self.place {
-            Place::Here(main) => main.lock_state(),
-            Place::Elsewhere(client) => client.lock_state(),
+        match &self.side {
+            Side::Here(main) => main.lock_state(),
+            Side::Elsewhere(client) => client.lock_state(),
         }
     }
 
     /// Makes a call. If the other process has ended and SQLite has no lock, it is made again where the database is then.
-    fn attempt<T>(&mut self, mut call: impl FnMut(&mut Place) -> std::result::Result<T, Trouble>) -> Result<T> {
+    fn attempt<T>(&mut self, mut call: impl FnMut(&mut Side) -> std::result::Result<T, Trouble>) -> Result<T> {
         let is_between_transactions = self.lock_state() == ffi::SQLITE_LOCK_NONE;
         let deadline = now() + PATIENCE;
         let called = loop {
-            match call(&mut self.place) {
+            match call(&mut self.side) {
                 Err(Trouble::Lost) if is_between_transactions && now() < deadline => self.find_again()?,
                 called => break called,
             }
@@ -303,14 +303,14 @@ impl DatabaseFile {
         let found = self
             .home
             .open(HowToOpen::Existing { adopts: false }, Path::new(OsStr::from_bytes(self.path.as_bytes())))?;
-        if let Place::Elsewhere(client) = &self.place
+        if let Side::Elsewhere(client) = &self.side
             && !client.has_seen_only(found.epoch())
         {
             return Err(Failure::io(
                 "the process that had the database open ended before what this connection has read was durable; close it and open another one",
             ));
         }
-        self.place = found;
+        self.side = found;
         if self.is_exclusive {
             self.run(Step::SetExclusive(true))?;
         }
