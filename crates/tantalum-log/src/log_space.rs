@@ -49,7 +49,7 @@ impl Log {
 
     /// As [`append`](Self::append), for a record that lets the owner's next checkpoint release something: when it is durable,
     /// the owner can do without older ones. So it may take the space that other appends leave [for it](Self::keep_for_relief), and
-    /// unless two copies are kept, what they leave for the loss of a device.
+    /// what they leave for the loss of a device: if one is lost just then, the record waits until a device is added.
     ///
     /// # Errors
     /// As [`append`](Self::append).

@@ -12,7 +12,7 @@
 //! - `O <= G`, and
 //! - with several devices, `O + f(d) <= G - g(d)` for each `d`.
 //!
-//! With two copies kept the rule is another: [`spare_for_copies`].
+//! With two copies kept the rules are others: [`spare_for_copies`], and without the loss of a device [`room_for_copies`].
 //!
 //! An owner may have part of that kept for records that let its checkpoint go on
 //! ([`Log::append_to_relieve`](crate::Log::append_to_relieve)). Those keep the first rule only: the reserve of the second rule is
@@ -112,6 +112,13 @@ pub(crate) fn spare_for_copies(shares: &[Share]) -> i64 {
     if shares.len() > 2 { least - in_flight } else { least }
 }
 
+/// As [`spare_for_copies`], if no hardware is lost: there are two pieces each of which can take all that is not placed.
+pub(crate) fn room_for_copies(shares: &[Share]) -> i64 {
+    let mut assured: Vec<_> = shares.iter().map(|share| share.assured as i64).collect();
+    assured.sort_unstable();
+    assured.iter().rev().nth(1).copied().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +139,8 @@ mod tests {
         assert_eq!(spare_for_copies(&[share(100, 7), share(30, 5)]), 30);
         assert_eq!(spare_for_copies(&[share(100, 7), share(30, 5), share(40, 0)]), 23);
         assert_eq!(spare_for_copies(&[]), 0);
+        assert_eq!(room_for_copies(&[share(0, 0), share(100, 9), share(30, 0), share(0, 5)]), 30);
+        assert_eq!(room_for_copies(&[share(100, 0)]), 0);
     }
 
     #[test]

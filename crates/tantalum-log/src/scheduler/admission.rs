@@ -39,6 +39,8 @@ pub(super) struct Admission {
     waiting: VecDeque<Arc<Waiting>>,
     /// What appends leave of what the devices can take, for those that relieve the log.
     kept_for_relief: i64,
+    /// An append that relieves the log has taken what is kept for the loss of a device, and that is not there again.
+    pub(super) reserve_is_used: bool,
     /// The owner no longer checkpoints when it is due.
     owner_has_stopped: bool,
 }
@@ -161,6 +163,7 @@ impl Scheduler {
         let bound = bound_of(state, spare.saturating_sub(state.admission.kept_for_relief));
         let delta = bound - std::mem::replace(&mut state.admission.bound, bound) + released as i64;
         self.space.shift(delta);
+        state.admission.reserve_is_used &= self.space.available() < 0;
         if delta > 0 {
             self.serve_space(state);
         }
@@ -173,15 +176,12 @@ impl Scheduler {
 
     /// Takes space that is kept for relief, or for the loss of a device if all devices together have it.
     pub(crate) fn take_reserved(&self, charge: u64) -> bool {
-        let state = self.lock();
-        let most = match state.placement.mirror {
-            Some(_) => bound_of(&state, state.placement.spare(LogDevice::share)),
-            None => state.placement.assured_bytes() as i64,
-        };
+        let mut state = self.lock();
         let not_placed = state.admission.bound - self.space.available();
-        let fits = not_placed + charge as i64 <= most;
+        let fits = not_placed + charge as i64 <= state.placement.room();
         if fits {
             self.space.shift(-(charge as i64));
+            state.admission.reserve_is_used |= self.space.available() < 0;
         }
         fits
     }

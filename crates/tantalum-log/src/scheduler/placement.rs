@@ -111,20 +111,32 @@ impl Placement {
     /// What the serving devices certainly take of what is not placed, by the rule for one copy or for two: with
     /// [`LogDevice::share`] now, with [`LogDevice::share_when_empty`] if they were empty.
     pub(super) fn spare(&self, share: impl Fn(&LogDevice) -> Share + Clone) -> i64 {
-        if self.mirror.is_some() {
-            let mut pieces: Vec<(Hardware, Share)> = Vec::new();
-            for device in self.serving() {
-                let (hardware, share) = (device.hardware, share(device));
-                match pieces.iter_mut().find(|(other, _)| *other == hardware) {
-                    Some((_, sum)) => sum.assured += share.assured,
-                    None => pieces.push((hardware, Share { in_flight: self.given(hardware), ..share })),
-                }
-            }
-            if pieces.len() >= COPIES {
-                return space::spare_for_copies(&pieces.into_iter().map(|(_, share)| share).collect::<Vec<_>>());
+        match self.shares_for_copies(share.clone()) {
+            Some(shares) => space::spare_for_copies(&shares),
+            None => space::spare(self.serving().map(share)),
+        }
+    }
+
+    /// What the serving devices certainly take of what is not placed, by the rule for one copy or for two, if none is lost.
+    pub(super) fn room(&self) -> i64 {
+        match self.shares_for_copies(LogDevice::share) {
+            Some(shares) => space::room_for_copies(&shares),
+            None => self.assured_bytes() as i64,
+        }
+    }
+
+    /// The share of each piece of hardware with serving devices, if there are enough of them for two copies, and these are kept.
+    fn shares_for_copies(&self, share: impl Fn(&LogDevice) -> Share) -> Option<Vec<Share>> {
+        self.mirror.as_ref()?;
+        let mut pieces: Vec<(Hardware, Share)> = Vec::new();
+        for device in self.serving() {
+            let (hardware, share) = (device.hardware, share(device));
+            match pieces.iter_mut().find(|(other, _)| *other == hardware) {
+                Some((_, sum)) => sum.assured += share.assured,
+                None => pieces.push((hardware, Share { in_flight: self.given(hardware), ..share })),
             }
         }
-        space::spare(self.serving().map(share))
+        (pieces.len() >= COPIES).then(|| pieces.into_iter().map(|(_, share)| share).collect())
     }
 
     /// What the serving devices can take beside the largest request under way on one that leaves: it may fail.

@@ -394,9 +394,10 @@ fn more_sessions_than_a_slot_remembers() {
 }
 
 /// Two devices, one of which holds back the first request, so that the other's later ones are left behind a gap.
-fn leave_orphans(devices: &[Arc<MemoryDevice>], requests: u32) -> Vec<Arc<MemoryDevice>> {
-    let (log, _) = open(devices).expect("open");
-    devices[0].inject(Fault::SlowWrites { by: Duration::from_millis(3) });
+fn leave_orphans(devices: &[Arc<MemoryDevice>], options: LogOptions, requests: u32) -> Vec<Arc<MemoryDevice>> {
+    let slow = usize::from(options.copies);
+    let (log, _) = read(Log::open(as_devices(devices), options, &mut |_| {}).expect("open")).expect("open");
+    devices[..slow].iter().for_each(|device| device.inject(Fault::SlowWrites { by: Duration::from_millis(3) }));
     let clients: Vec<_> = (0..4)
         .map(|client| {
             let log = log.clone();
@@ -424,7 +425,7 @@ fn what_a_crash_left_behind_never_comes_back_nor_keeps_space() {
         create(&devices);
         let mut random = random(seed);
         for round in 0..4 {
-            devices = leave_orphans(&devices, 10 + seed as u32 % 90);
+            devices = leave_orphans(&devices, options(), 10 + seed as u32 % 90);
             devices.iter().for_each(|device| device.power_cut(&mut random));
             // Records of the same size as those left behind, so that these would follow without a gap.
             let (log, _) = open(&devices).expect("open");
@@ -451,39 +452,85 @@ fn what_a_crash_left_behind_never_comes_back_nor_keeps_space() {
 }
 
 /// The owner needs the newest record always, so that it can release the log only up to that one's start. What crashes leave
-/// behind it keeps the device that has it full; the others have room for a record that takes its place.
+/// behind it keeps the device that has it full, or both; the others have room for a record that takes its place.
 #[test]
 fn an_owner_that_keeps_one_record_gets_room_however_often_it_crashed() {
-    let refused = Arc::new(AtomicU64::new(0));
-    let refused_then = Arc::clone(&refused);
-    simulate(20, move |seed| {
-        let mut devices = devices_of(2, 400 << 10);
-        create(&devices);
-        let mut random = random(seed);
-        for _ in 0..40 {
-            let mut recovery = Log::open(as_devices(&devices), options(), &mut |_| {}).expect("open");
-            let mut newest = None;
-            while let Some(record) = recovery.next_record().expect("intact") {
-                newest = Some(record.start);
+    for copies in 1..=2u8 {
+        let refused = Arc::new(AtomicU64::new(0));
+        let refused_then = Arc::clone(&refused);
+        simulate(20, move |seed| {
+            let options = || LogOptions { copies, ..options() };
+            let mut devices = devices_of(2 * usize::from(copies), 400 << 10);
+            Log::create(LOG_ID, as_devices(&devices), options()).expect("create");
+            let mut random = random(seed);
+            for _ in 0..40 {
+                if let Some(log) = without_room(&devices, options()) {
+                    refused_then.fetch_add(1, Ordering::Relaxed);
+                    relieve(&log);
+                }
+                devices = leave_orphans(&devices, options(), 100);
+                devices.iter().for_each(|device| device.power_cut(&mut random));
             }
-            let log = recovery.finish().expect("finish");
-            let newest = newest.unwrap_or_else(|| {
-                let first = log.append(&[b"the newest"]).expect("an empty log has room");
-                log.flush(first.end).expect("flush");
-                first.start
-            });
-            log.set_checkpoint(newest).expect("it is durable");
-            if matches!(log.append(&[&[5; 9000]]), Err(error) if error.kind() == ErrorKind::LogFull) {
-                refused_then.fetch_add(1, Ordering::Relaxed);
-                let relief = log.append_to_relieve(&[b"instead of it"]).expect("one device has room");
-                log.flush(relief.end).expect("flush");
-                log.set_checkpoint(relief.start).expect("it is durable");
-                log.append(&[&[5; 9000]]).expect("there is room again");
-            }
-            drop(log);
-            devices = leave_orphans(&devices, 100);
-            devices.iter().for_each(|device| device.power_cut(&mut random));
-        }
+        });
+        assert!(refused.load(Ordering::Relaxed) > 5, "it was necessary with {copies} copies");
+    }
+}
+
+/// The log of an owner that keeps the newest record, if that leaves no room for others.
+fn without_room(devices: &[Arc<MemoryDevice>], options: LogOptions) -> Option<Log> {
+    let mut recovery = Log::open(as_devices(devices), options, &mut |_| {}).expect("open");
+    let mut newest = None;
+    while let Some(record) = recovery.next_record().expect("intact") {
+        newest = Some(record.start);
+    }
+    let log = recovery.finish().expect("finish");
+    let newest = newest.unwrap_or_else(|| {
+        let first = log.append(&[b"the newest"]).expect("an empty log has room");
+        log.flush(first.end).expect("flush");
+        first.start
     });
-    assert!(refused.load(Ordering::Relaxed) > 5, "it was necessary");
+    log.set_checkpoint(newest).expect("it is durable");
+    let appended = log.append(&[&[5; 9000]]);
+    matches!(appended, Err(error) if error.kind() == ErrorKind::LogFull).then_some(log)
+}
+
+/// Puts a record in the place of the one that the owner keeps.
+fn relieve(log: &Log) {
+    let relief = log.append_to_relieve(&[b"instead of it"]).expect("there are devices with room");
+    log.flush(relief.end).expect("flush");
+    log.set_checkpoint(relief.start).expect("it is durable");
+    log.append(&[&[5; 9000]]).expect("there is room again");
+}
+
+/// The only devices with room fail when the owner needs it: the record waits for another device.
+#[test]
+fn an_owner_that_keeps_one_record_goes_on_with_a_device_in_the_place_of_one_that_failed() {
+    for copies in 1..=2u8 {
+        let waited = Arc::new(AtomicU64::new(0));
+        let waited_then = Arc::clone(&waited);
+        simulate(20, move |seed| {
+            let options = || LogOptions { copies, ..options() };
+            let mut devices = devices_of(2 * usize::from(copies), 400 << 10);
+            Log::create(LOG_ID, as_devices(&devices), options()).expect("create");
+            let mut random = random(seed);
+            for _ in 0..40 {
+                if let Some(log) = without_room(&devices, options()) {
+                    devices[0].inject(Fault::FailWrites { after: 0 });
+                    let owner = spawn("owner", {
+                        let log = log.clone();
+                        move || relieve(&log)
+                    });
+                    sleep(Duration::from_millis(20));
+                    if !owner.is_finished() {
+                        waited_then.fetch_add(1, Ordering::Relaxed);
+                        log.add_devices(&as_devices(&devices_of(1, 400 << 10))).expect("a new device");
+                    }
+                    return owner.join().expect("no panic");
+                }
+                devices = leave_orphans(&devices, options(), 100);
+                devices.iter().for_each(|device| device.power_cut(&mut random));
+            }
+        });
+        assert!(waited.load(Ordering::Relaxed) > 2, "with {copies} copies");
+    }
 }
