@@ -177,8 +177,11 @@ impl Client {
     }
 
     fn commit(&mut self, transaction: Transaction, session: Session) -> Result<(), Stop> {
-        let Session { id, reads, writes, .. } = session;
+        let Session { id, reads, writes, versions, .. } = session;
         let recorder = self.shared.recorder.clone();
+        if self.shared.load.stages {
+            recorder.record(Event::Staged(versions));
+        }
         recorder.record(Event::Commit { id, reads: reads.clone(), writes });
         let refused = |error: Error| match Stop::from(error) {
             Stop::Refused(why) => {
@@ -323,7 +326,7 @@ impl Client {
         } else {
             transaction.put(self.table(key), self.bytes(key), &value)?;
         }
-        session.writes.insert(key, Some(version));
+        session.wrote(key, version);
         Ok(())
     }
 
@@ -333,7 +336,7 @@ impl Client {
         match transaction.insert(self.table(key), self.bytes(key), &value) {
             Ok(()) => {
                 session.saw_presence(key, false)?;
-                session.writes.insert(key, Some(version));
+                session.wrote(key, version);
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => session.saw_presence(key, true)?,
             Err(error) => return Err(error.into()),

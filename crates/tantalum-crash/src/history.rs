@@ -103,6 +103,8 @@ impl Transaction {
 pub enum Event {
     /// A transaction begins.
     Begin { id: u32, kind: Kind },
+    /// A transaction that is about to commit has written these versions to the database, also those that it has replaced.
+    Staged(Vec<(Key, Version)>),
     /// Commit is about to be called; from here the outcome is unknown.
     Commit { id: u32, reads: Vec<Read>, writes: BTreeMap<Key, Option<Version>> },
     /// The commit has a place in the log, but need not be durable.
@@ -226,6 +228,7 @@ impl History {
             | Event::Unsound(_)
             | Event::Reported(_)
             | Event::Poisoned(_)
+            | Event::Staged(_)
             | Event::MayLoseLogDevice
             | Event::LeftBehind(_)
             | Event::OnlyLeftBehind

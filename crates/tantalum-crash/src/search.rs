@@ -97,6 +97,9 @@ struct Search {
     history: History,
     /// Whatever a commit was called for: nothing else may ever be read.
     committed: BTreeSet<(Key, Version)>,
+    /// As far as transactions wrote to the database before they committed, what they have replaced then, too. A device that loses what it
+    /// says is durable may bring that back.
+    staged: BTreeSet<(Key, Version)>,
     /// The faults that were counted so far.
     counted: BTreeMap<FaultKind, u64>,
     /// What there was since the last completed recovery.
@@ -154,6 +157,7 @@ impl Search {
             contents: Contents::new(),
             history: History::default(),
             committed: BTreeSet::new(),
+            staged: BTreeSet::new(),
             counted: BTreeMap::new(),
             recent: Recent::default(),
             failed_starts: 0,
@@ -427,6 +431,7 @@ impl Search {
                 self.report.count("logs on devices that were left behind, given up", 1);
             }
             Event::TimedOut(tasks) => seen.timed_out = Some(tasks),
+            Event::Staged(versions) => self.staged.extend(versions),
             Event::MayLoseLogDevice => seen.may_lose_device = true,
             Event::Count(name, n) => self.report.count(name, n),
             Event::FeedBegins { position, rows } => {
@@ -482,7 +487,8 @@ impl Search {
             }
             Err(violation) if tolerance < Tolerance::Loss => return Err(violation.to_string()),
             Err(violation) => {
-                let invented = contents.iter().find(|&(&key, &version)| !self.committed.contains(&(key, version)));
+                let is_known = |row| self.committed.contains(&row) || self.staged.contains(&row);
+                let invented = contents.iter().find(|&(&key, &version)| !is_known((key, version)));
                 if let Some((key, version)) = invented {
                     return Err(format!("key {key} holds {version}, which was never committed"));
                 }

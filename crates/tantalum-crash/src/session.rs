@@ -18,18 +18,26 @@ pub(crate) struct Session {
     pub reads: Vec<Read>,
     /// What it wrote; `None` for a deletion.
     pub writes: BTreeMap<Key, Option<Version>>,
+    /// All versions that it wrote, also those that it has replaced or taken back.
+    pub versions: Vec<(Key, Version)>,
     operations: u16,
 }
 
 impl Session {
     pub fn new(id: u32) -> Self {
-        Self { id, reads: Vec::new(), writes: BTreeMap::new(), operations: 0 }
+        Self { id, reads: Vec::new(), writes: BTreeMap::new(), versions: Vec::new(), operations: 0 }
     }
 
     /// The name of the next write.
     pub fn next_version(&mut self) -> Version {
         self.operations += 1;
         Version { transaction: self.id, operation: self.operations }
+    }
+
+    /// The key was written.
+    pub fn wrote(&mut self, key: Key, version: Version) {
+        self.writes.insert(key, Some(version));
+        self.versions.push((key, version));
     }
 
     /// The key was read.
