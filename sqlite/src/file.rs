@@ -5,7 +5,7 @@
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
     panic::{AssertUnwindSafe, catch_unwind},
-    process, ptr, slice,
+    ptr, slice,
     sync::Arc,
 };
 
@@ -17,6 +17,7 @@ use crate::{
     failure::{Failure, Result, last_os_error},
     journal::Journal,
     pragma::{Answer, JournalModes, answer},
+    process,
     protocol::Step,
     super_journal::SuperJournal,
 };
@@ -72,7 +73,7 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
 /// # Safety
 /// `file` has room for a [`VfsFile`], and no file is open in it.
 pub(crate) unsafe fn init(file: *mut ffi::sqlite3_file, kind: Kind) {
-    let open = Box::into_raw(Box::new(OpenFile { kind, process: process::id(), is_poisoned: false }));
+    let open = Box::into_raw(Box::new(OpenFile { kind, process: process::current(), is_poisoned: false }));
     // SAFETY: as the caller promises; what was there needs no drop.
     unsafe { file.cast::<VfsFile>().write(VfsFile { base: ffi::sqlite3_file { pMethods: &METHODS }, open }) };
 }
@@ -101,7 +102,7 @@ unsafe fn with(file: *mut ffi::sqlite3_file, call: impl FnOnce(&mut Kind) -> Res
     // SAFETY: `init` made it, and `close` has not been called; there is no other reference meanwhile.
     let open = unsafe { &mut *(*file.cast::<VfsFile>()).open };
     let outcome = report(|| {
-        if open.process != process::id() {
+        if open.process != process::current() {
             return Err(Failure::io(
                 "the process was forked since the connection was opened; open another one in the child",
             ));
@@ -124,7 +125,7 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
         (*file).base.pMethods = ptr::null();
         Box::from_raw((*file).open)
     };
-    if open.process != process::id() {
+    if open.process != process::current() {
         // What it has belongs to the parent: transactions of an engine whose threads are not here.
         std::mem::forget(open);
         return ffi::SQLITE_OK;

@@ -28,6 +28,13 @@ pub(crate) fn key_of(fragment: u64) -> [u8; 5] {
     key
 }
 
+/// The fragment of a row, by its key.
+pub(crate) fn fragment_of(key: &[u8]) -> Result<u64> {
+    let key =
+        <[u8; 5]>::try_from(key).map_err(|_| Failure::io("a row of the database has a wrong key; restore a backup"))?;
+    Ok(key.iter().fold(0, |fragment, byte| fragment << 8 | u64::from(*byte)))
+}
+
 /// A part of a fragment that is read or written: which fragment, where in it, and where in the caller's bytes.
 pub(crate) struct Part {
     pub fragment: u64,
@@ -168,5 +175,7 @@ mod tests {
     fn keys_are_ordered_as_fragments_are_and_follow_the_size() {
         let keys = [0, 1, 255, 256, 1 << 32, NUMBERS - 1].map(key_of);
         assert!(keys.is_sorted() && keys.iter().all(|key| key.as_slice() > SIZE_KEY.as_slice()));
+        assert_eq!(keys.map(|key| fragment_of(&key).unwrap()), [0, 1, 255, 256, 1 << 32, NUMBERS - 1]);
+        fragment_of(&SIZE_KEY).unwrap_err();
     }
 }

@@ -27,6 +27,7 @@ mod main_file;
 mod options;
 mod pointer;
 mod pragma;
+mod process;
 mod protocol;
 mod server;
 mod status;

@@ -117,7 +117,7 @@ impl MainFile {
         if self.view.is_none() {
             for part in parts(self.database.fragment_bytes, offset, read) {
                 let fragment = self.database.store.db().get(&self.database.table, key_of(part.fragment))?;
-                copy_part(&self.database, fragment, part.begin, &mut bytes[part.bytes])?;
+                copy_part(&self.database, fragment.as_deref(), part.begin, &mut bytes[part.bytes])?;
             }
             return Ok(read);
         }

@@ -11,7 +11,6 @@ use std::{
     os::unix::net::UnixListener,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    process,
     sync::{
         Arc, Once,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -27,6 +26,7 @@ use crate::{
     database::Database,
     failure::{Failure, Result},
     main_file::MainFile,
+    process,
     protocol::{
         Address, Answer, Channel, Greeting, HowToOpen, Item, Message, Open, Question, READ_BYTES_MAX, Reply, SOCKET,
         State, Step, VERSION, VERSION_BYTES, VERSION_OFFSET, invalid, take_part,
@@ -145,7 +145,7 @@ impl Exit {
     /// Has the process wait for them when it exits.
     fn prepare() {
         static PREPARED: Once = Once::new();
-        EXIT.lock().process = process::id();
+        EXIT.lock().process = process::current();
         // SAFETY: the function stays: a library with the VFS is not unloaded. If it cannot be kept, the process does not wait.
         PREPARED.call_once(|| _ = unsafe { atexit(wait_for_transactions) });
     }
@@ -153,7 +153,7 @@ impl Exit {
 
 extern "C" fn wait_for_transactions() {
     let mut exit = EXIT.lock();
-    if exit.process != process::id() {
+    if exit.process != process::current() {
         return;
     }
     exit.has_begun = true;

@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     fs,
     path::{Path, PathBuf},
-    process,
     sync::{Arc, OnceLock, Weak},
 };
 
@@ -17,6 +16,7 @@ use crate::{
     failure::{self, Failure},
     options::Options,
     pointer::Id,
+    process,
     server::Server,
 };
 
@@ -58,7 +58,7 @@ impl Store {
         if let Ok(real) = fs::canonicalize(directory)
             && let Some(opened) = open.get(&real).and_then(Weak::upgrade)
         {
-            if opened.process == process::id() {
+            if opened.process == process::current() {
                 return Ok(Self { opened: Some(opened) });
             }
             // It belongs to the parent of this child, which serves it as any other process; the child must not close it.
@@ -113,7 +113,7 @@ impl Store {
             counters: Mutex::default(),
             catalog,
             directory: directory.clone(),
-            process: process::id(),
+            process: process::current(),
             databases: Mutex::default(),
         });
         open.insert(directory, Arc::downgrade(&opened));
@@ -124,7 +124,7 @@ impl Store {
     pub fn all() -> Vec<Self> {
         let open = OPEN.lock();
         let opened = open.iter().flat_map(HashMap::values).filter_map(Weak::upgrade);
-        let (ours, of_parent): (Vec<_>, Vec<_>) = opened.partition(|opened| opened.process == process::id());
+        let (ours, of_parent): (Vec<_>, Vec<_>) = opened.partition(|opened| opened.process == process::current());
         of_parent.into_iter().for_each(std::mem::forget);
         ours.into_iter().map(|opened| Self { opened: Some(opened) }).collect()
     }

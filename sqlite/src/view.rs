@@ -5,7 +5,7 @@ use tantalum::{Isolation, Transaction, Value};
 use crate::{
     database::Database,
     failure::{Failure, Result},
-    fragments::{key_of, parts, read_size},
+    fragments::{fragment_of, key_of, read_size},
 };
 
 /// So often a view is begun in place of one that has failed.
@@ -48,14 +48,30 @@ impl View {
     }
 
     /// The bytes of a fragment, if any is not zero.
-    pub fn fragment(&self, database: &Database, fragment: u64) -> Result<Option<Value>> {
+    fn fragment(&self, database: &Database, fragment: u64) -> Result<Option<Value>> {
         Ok(self.transaction.get(&database.table, key_of(fragment))?)
     }
 
-    /// Reads bytes below the size.
+    /// Reads bytes. Those beyond the size are zeros.
     pub fn read(&self, database: &Database, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        for part in parts(database.fragment_bytes, offset, bytes.len()) {
-            copy_part(database, self.fragment(database, part.fragment)?, part.begin, &mut bytes[part.bytes])?;
+        let Some(last) = (offset + bytes.len() as u64).checked_sub(1).filter(|_| offset < self.size) else {
+            bytes.fill(0);
+            return Ok(());
+        };
+        let fragment_bytes = database.fragment_bytes as u64;
+        let [first, last] = [offset, last].map(|place| place / fragment_bytes);
+        if first == last {
+            let row = self.fragment(database, first)?;
+            return copy_part(database, row.as_deref(), (offset % fragment_bytes) as usize, bytes);
+        }
+        bytes.fill(0);
+        let mut rows = self.transaction.range(&database.table, key_of(first)..=key_of(last))?;
+        while let Some(row) = rows.next_borrowed() {
+            let (key, row) = row?;
+            let begin = fragment_of(key)? * fragment_bytes;
+            let (skipped, from) = (offset.saturating_sub(begin) as usize, begin.saturating_sub(offset) as usize);
+            let to = bytes.len().min(from + database.fragment_bytes - skipped);
+            copy_part(database, Some(row), skipped, &mut bytes[from..to])?;
         }
         Ok(())
     }
@@ -67,8 +83,8 @@ impl View {
 }
 
 /// Copies bytes of a fragment from `begin` on. Its row ends behind the last byte that is not zero; fails if it is too long.
-pub(crate) fn copy_part(database: &Database, fragment: Option<Value>, begin: usize, bytes: &mut [u8]) -> Result<()> {
-    let row: &[u8] = fragment.as_deref().unwrap_or_default();
+pub(crate) fn copy_part(database: &Database, row: Option<&[u8]>, begin: usize, bytes: &mut [u8]) -> Result<()> {
+    let row = row.unwrap_or_default();
     if row.len() > database.fragment_bytes {
         return Err(Failure::io("a row of the database is too long; restore a backup"));
     }

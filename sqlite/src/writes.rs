@@ -1,6 +1,6 @@
 //! What a connection has written and not committed: rows of a transaction, over the view that the connection has.
 
-use tantalum::{Isolation, Transaction, Value};
+use tantalum::{Isolation, Transaction};
 
 use crate::{
     database::Database,
@@ -33,34 +33,41 @@ impl Writes {
         Ok(Self { transaction, written: FragmentSet::default(), cut: u64::MAX, size: view.size() })
     }
 
-    /// The bytes of a fragment, if any is not zero.
-    fn fragment(&self, database: &Database, view: &View, fragment: u64) -> Result<Option<Value>> {
-        if self.written.contains(fragment) {
-            return Ok(self.transaction.get(&database.table, key_of(fragment))?);
-        }
-        if fragment >= self.cut { Ok(None) } else { view.fragment(database, fragment) }
-    }
-
-    /// Reads bytes below the size.
+    /// Reads bytes. Those beyond the size are zeros.
     pub fn read(&self, database: &Database, view: &View, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        for part in parts(database.fragment_bytes, offset, bytes.len()) {
-            copy_part(database, self.fragment(database, view, part.fragment)?, part.begin, &mut bytes[part.bytes])?;
+        let is_written = |fragment| self.written.contains(fragment);
+        let is_as_in_view = |fragment| fragment < self.cut && !is_written(fragment);
+        let len = bytes.len();
+        let parts = || parts(database.fragment_bytes, offset, len);
+        let changed: Vec<_> = parts().filter(|part| !is_as_in_view(part.fragment)).collect();
+        if changed.len() < parts().count() {
+            view.read(database, offset, bytes)?;
+        }
+        for part in changed {
+            let row = match is_written(part.fragment) {
+                true => self.transaction.get(&database.table, key_of(part.fragment))?,
+                false => None,
+            };
+            copy_part(database, row.as_deref(), part.begin, &mut bytes[part.bytes])?;
         }
         Ok(())
     }
 
     /// Writes bytes; fragments that stay as they are cost nothing.
     pub fn write(&mut self, database: &Database, view: &View, offset: u64, bytes: &[u8]) -> Result<()> {
+        let fragment_bytes = database.fragment_bytes;
         let end = offset + bytes.len() as u64;
-        check_end(database.fragment_bytes, end)?;
-        let mut whole = vec![0; database.fragment_bytes];
-        for part in parts(database.fragment_bytes, offset, bytes.len()) {
-            let (begin, bytes) = (part.begin, &bytes[part.bytes]);
-            copy_part(database, self.fragment(database, view, part.fragment)?, 0, &mut whole)?;
-            let changed = &mut whole[begin..begin + bytes.len()];
+        check_end(fragment_bytes, end)?;
+        let first = offset / fragment_bytes as u64;
+        let begin = first * fragment_bytes as u64;
+        let mut whole = vec![0; (end - begin).next_multiple_of(fragment_bytes as u64) as usize];
+        self.read(database, view, begin, &mut whole)?;
+        for (part, fragment) in parts(fragment_bytes, offset, bytes.len()).zip(whole.chunks_mut(fragment_bytes)) {
+            let bytes = &bytes[part.bytes];
+            let changed = &mut fragment[part.begin..part.begin + bytes.len()];
             if changed != bytes {
                 changed.copy_from_slice(bytes);
-                self.put(database, part.fragment, &whole)?;
+                self.put(database, part.fragment, fragment)?;
             }
         }
         self.size = self.size.max(end);
