@@ -22,7 +22,7 @@ use tantalum_store::{Change, Load, PageId, PageKind, PageSet, PageStore, TableId
 pub use self::{growth::Grower, shrink::Shrunk, unnamed::UnnamedPages};
 use self::{growth::Growth, scratch::Scratch};
 use crate::{
-    buffer::{BufferPool, ChangeGroup, PageWriteGuard, Reservation},
+    buffer::{BufferPool, ChangeGroup, PageWriteGuard, PinnedPage, Reservation},
     error::{self, GroupError, GroupResult, Lack, Result},
 };
 
@@ -165,6 +165,19 @@ impl Space {
         Err(Lack::FreePage { capacity }.into())
     }
 
+    /// Brings the map of an extent into memory. No latch may be held.
+    ///
+    /// # Errors
+    /// As [`check_blank_map`](Self::check_blank_map), and what the devices report.
+    fn pin_map(&self, extent: u64) -> Result<PinnedPage> {
+        let page = self.pool.pin_or_blank(self.map_of(extent))?;
+        let is_blank = header::kind(&page.read())? == PageKind::Free;
+        if is_blank {
+            self.check_blank_map(extent)?;
+        }
+        Ok(page)
+    }
+
     /// Looks whether a map may be blank: the first one is in a new store only. No latch may be held. Another map that was lost cannot be told
     /// from one whose pages were never used.
     ///
@@ -213,6 +226,10 @@ impl Space {
                 reservation.wait_for_latch(page);
                 Ok(())
             }
+            Lack::Page(page) if self.is_map(page) => {
+                reservation.keep(self.pin_map(page.0 / self.extent_pages())?);
+                Ok(())
+            }
             Lack::Page(page) => {
                 // What named it is looked at again, and may not any more: then it may be free, or never stored.
                 reservation.keep(self.pool.pin_or_blank(page)?);
@@ -250,10 +267,7 @@ impl Space {
             if from >= limit {
                 continue;
             }
-            let page = self.pool.pin_or_blank(self.map_of(extent))?;
-            if header::kind(&page.read())? == PageKind::Free {
-                self.check_blank_map(extent)?;
-            }
+            let page = self.pin_map(extent)?;
             let map = page.read();
             let first_free = match header::kind(&map)? {
                 PageKind::SpaceMap => first_clear_bit(from, limit, |byte| header::body(&map)[byte]),
