@@ -1,11 +1,9 @@
-//! Log disks that stall: ext4 file systems on loop devices, one for each log, of which the leader's first is frozen (`fsfreeze`) for a
-//! part of each second. Nothing is written to a frozen file system, and what is under way waits, as with a drive that cleans up.
+//! Log disks that stall: one for each log, of which the leader's first is frozen for a part of each second.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
+use tantalum_loop_disk::{Frozen, LoopDisk};
 use tokio::sync::watch;
 
 use crate::arguments::{Arguments, Contender, Workload};
@@ -15,60 +13,6 @@ use crate::results::{Figure, Outcome};
 use crate::servers::{Cluster, Place};
 
 const DISK_BYTES: u64 = 1 << 30;
-
-fn run(program: &str, arguments: &[&str]) -> Result<String> {
-    let failed = |what: String| Error::Other(format!("{program} {}: {what}", arguments.join(" ")));
-    let output = Command::new(program).args(arguments).output().map_err(|error| failed(error.to_string()))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-        false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
-    }
-}
-
-/// A file system on a loop device; given back when it is dropped.
-struct Disk {
-    mounted_at: PathBuf,
-    device: String,
-}
-
-impl Disk {
-    fn new(image: &Path, mounted_at: PathBuf) -> Result<Disk> {
-        let file = fs::File::create(image).map_err(Error::file("create", image))?;
-        file.set_len(DISK_BYTES).map_err(Error::file("extend", image))?;
-        fs::create_dir(&mounted_at).map_err(Error::file("create", &mounted_at))?;
-        let device = run("losetup", &["--find", "--show", &image.display().to_string()])?;
-        let disk = Disk { mounted_at, device };
-        run("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", &disk.device])?;
-        run("mount", &[&disk.device, &disk.mounted_at.display().to_string()])?;
-        Ok(disk)
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // What is not there any more needs no giving back.
-        let _ = run("umount", &[&self.mounted_at.display().to_string()]);
-        let _ = run("losetup", &["--detach", &self.device]);
-    }
-}
-
-/// A file system that is frozen until this is dropped.
-struct Frozen(PathBuf);
-
-impl Frozen {
-    fn new(mounted_at: PathBuf) -> Result<Frozen> {
-        run("fsfreeze", &["--freeze", &mounted_at.display().to_string()])?;
-        Ok(Frozen(mounted_at))
-    }
-}
-
-impl Drop for Frozen {
-    fn drop(&mut self) {
-        if let Err(error) = run("fsfreeze", &["--unfreeze", &self.0.display().to_string()]) {
-            eprintln!("error: {error}");
-        }
-    }
-}
 
 /// Puts while the log disk of the node that leads stalls for a part of each second.
 ///
@@ -85,8 +29,9 @@ pub async fn stall(contender: Contender, clients: usize, arguments: &Arguments, 
         let mut place = Place { data: directory.join(format!("n{node}")), logs: Vec::new() };
         for log in 0..logs {
             let name = format!("n{node}-log{log}");
-            let disk = Disk::new(&directory.join(format!("{name}.image")), directory.join(name))?;
-            place.logs.push(disk.mounted_at.clone());
+            let disk = LoopDisk::new(&directory.join(format!("{name}.image")), directory.join(name), DISK_BYTES);
+            let disk = disk.map_err(other)?;
+            place.logs.push(disk.path().to_owned());
             disks.push(disk);
         }
         places.push(place);
@@ -131,10 +76,14 @@ async fn stall_leader(
         let (leader, _) = cluster.leader().await?;
         let mounted_at = places[leader].logs[0].clone();
         let frozen = tokio::task::spawn_blocking(move || Frozen::new(mounted_at)).await;
-        let frozen = frozen.map_err(|error| Error::Other(error.to_string()))??;
+        let frozen = frozen.map_err(other)?.map_err(other)?;
         tokio::time::sleep(stall).await;
         let thawed = tokio::task::spawn_blocking(move || drop(frozen)).await;
-        thawed.map_err(|error| Error::Other(error.to_string()))?;
+        thawed.map_err(other)?;
         stalls += 1;
     }
+}
+
+fn other(error: impl std::fmt::Display) -> Error {
+    Error::Other(error.to_string())
 }

@@ -4,14 +4,19 @@
 use std::{
     collections::HashMap,
     error::Error,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
 use rusqlite::{Connection, TransactionBehavior};
+use tantalum_loop_disk::{Frozen, LoopDisk};
 use tantalum_rt::{Random, now, random_seed, sleep, spawn};
 use tantalum_sqlite::{Engine, Options};
 
@@ -44,6 +49,9 @@ struct Arguments {
     /// The directory for the databases, on the device that is to be measured.
     #[arg(long, default_value = ".")]
     directory: PathBuf,
+    /// Milliseconds of each second for which the disk with the databases stalls; Tantalum has a second log device beside it. Needs root.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=900))]
+    stall_ms: u64,
     /// The page size of the Tantalum database, in bytes.
     #[arg(long, default_value_t = 4096)]
     page_size: u32,
@@ -64,6 +72,9 @@ enum Workload {
 
 /// Rows of a transaction of [`Workload::Bulk`].
 const BULK_ROWS: u64 = 10_000;
+
+/// Of a disk that stalls.
+const DISK_BYTES: u64 = 4 << 30;
 
 /// Of Tantalum's log.
 const LOG_BYTES: &str = "268435456";
@@ -201,17 +212,27 @@ fn work(connection: &mut Connection, workload: Workload, rows: u64, random: &mut
 
 fn measure(arguments: &Arguments, workload: Workload, storage: Storage, connections: u64) -> Result<Figures> {
     let directory = tempfile::tempdir_in(&arguments.directory)?;
-    let path = directory.path().join("bench.db");
-    let options = Options::new()
+    let disk = match arguments.stall_ms {
+        0 => None,
+        _ => Some(LoopDisk::new(&directory.path().join("image"), directory.path().join("disk"), DISK_BYTES)?),
+    };
+    let place = disk.as_ref().map_or(directory.path(), LoopDisk::path);
+    let path = place.join("bench.db");
+    let mut options = Options::new()
         .set("page_size", &arguments.page_size.to_string())?
         // In its full size from the beginning: making a larger one would be a part of what is measured.
         .set("log_initial_bytes", LOG_BYTES)?
         .set("log_bytes", LOG_BYTES)?;
+    if disk.is_some() {
+        for log in [place.join("log-0"), directory.path().join("log-1")] {
+            options = options.set("log_devices", &log.display().to_string())?;
+        }
+    }
     tantalum_sqlite::register(options.clone())?;
     let first = connect(&path, storage)?;
     prepare(&first, workload, arguments.rows)?;
     let engine = match storage {
-        Storage::Tantalum => Some(Engine::open(directory.path().join("tantalum-sqlite"), &options)?),
+        Storage::Tantalum => Some(Engine::open(place.join("tantalum-sqlite"), &options)?),
         _ => None,
     };
     let counters = || -> Result<(u64, Option<u64>)> {
@@ -240,6 +261,7 @@ fn measure(arguments: &Arguments, workload: Workload, storage: Storage, connecti
         })
     });
     let tasks = tasks.collect::<Vec<_>>();
+    let stalls = disk.as_ref().map(|disk| Stalls::begin(disk, arguments.stall_ms));
     sleep(from.duration_since(now()));
     let (written_before, log_before) = counters()?;
     sleep(until.duration_since(now()));
@@ -248,6 +270,9 @@ fn measure(arguments: &Arguments, workload: Workload, storage: Storage, connecti
     for task in tasks {
         latency_us.add(task.join().map_err(|_| "a connection panicked")??)?;
     }
+    if let Some(stalls) = stalls {
+        stalls.end()?;
+    }
     let transactions = latency_us.len().max(1) as f64;
     Ok(Figures {
         per_second: latency_us.len() as f64 / arguments.seconds as f64,
@@ -255,6 +280,34 @@ fn measure(arguments: &Arguments, workload: Workload, storage: Storage, connecti
         written_bytes: (written - written_before) as f64 / transactions,
         log_bytes: log.zip(log_before).map(|(end, begin)| (end - begin) as f64 / transactions),
     })
+}
+
+/// A task that has a disk stall in each second.
+struct Stalls {
+    stop: Arc<AtomicBool>,
+    task: tantalum_rt::JoinHandle<io::Result<()>>,
+}
+
+impl Stalls {
+    fn begin(disk: &LoopDisk, stall_ms: u64) -> Self {
+        let (stop, path) = (Arc::new(AtomicBool::new(false)), disk.path().to_owned());
+        let (is_over, stall) = (Arc::clone(&stop), Duration::from_millis(stall_ms));
+        let task = spawn("stalls", move || {
+            while !is_over.load(Ordering::Acquire) {
+                let frozen = Frozen::new(path.clone())?;
+                sleep(stall);
+                drop(frozen);
+                sleep(Duration::from_secs(1).saturating_sub(stall));
+            }
+            Ok(())
+        });
+        Self { stop, task }
+    }
+
+    fn end(self) -> Result<()> {
+        self.stop.store(true, Ordering::Release);
+        Ok(self.task.join().map_err(|_| "the task that freezes the disk panicked")??)
+    }
 }
 
 /// Of microseconds, up to ten minutes.
