@@ -205,11 +205,10 @@ fn a_lost_space_map_is_reported_where_pages_are_freed() {
         let disks = Disks::new();
         let db = disks.open().unwrap();
         fill(&db);
-        let before = contents(&db).unwrap();
         db.close().unwrap();
         disks.0[0].corrupt(2 * 4096, 4096, |bytes| bytes.fill(0));
         let db = disks.open().unwrap();
-        let [one, two] = ["one", "two"].map(|name| db.table(name).unwrap());
+        let one = db.table("one").unwrap();
         for row in db.range(&one, ..).unwrap() {
             db.delete(&one, row.unwrap().0).unwrap();
         }
@@ -217,8 +216,7 @@ fn a_lost_space_map_is_reported_where_pages_are_freed() {
         let error = db.drop_table("two").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(error.to_string().contains("never written, though"), "{error}");
-        drop(two);
-        assert!(!before.is_empty() && !db.check().unwrap().is_sound());
+        assert!(!db.check().unwrap().is_sound());
     };
     assert!(Simulation::new(1).time_limit(Duration::from_secs(1)).run(run).finished().is_some());
 }
