@@ -1,5 +1,5 @@
 //! Which process this is, asked at each call of SQLite: a child that was forked has its parent's memory, but not the threads of the engine.
-//! Asking the system takes as long as the rest of a short call. So the answer is kept in memory that the kernel fills with zeros in a child.
+//! So as not to ask the system each time, the answer is kept in memory that the kernel fills with zeros in a child.
 
 #![allow(unsafe_code)]
 

@@ -3,18 +3,18 @@
 //!
 //! ```no_run
 //! use std::{path::Path, thread::sleep, time::Duration};
-//! use tantalum_loop_disk::LoopDisk;
+//! use tantalum_loop_disk::{Frozen, LoopDisk};
 //!
 //! let disk = LoopDisk::new(Path::new("disk.image"), "disk".into(), 1 << 30)?;
 //! std::fs::write(disk.path().join("file"), "on the disk")?;
-//! let frozen = disk.freeze()?;
+//! let frozen = Frozen::new(disk.path().to_owned())?;
 //! sleep(Duration::from_millis(200)); // all writes wait
 //! drop(frozen);
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
 use std::fs;
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -29,7 +29,7 @@ impl LoopDisk {
     /// Makes one of so many bytes, in a new file that takes little space, mounted at a new directory.
     ///
     /// # Errors
-    /// [`PermissionDenied`](ErrorKind::PermissionDenied) without root; what a file or a program of the system reports.
+    /// What a file or a program of the system reports.
     pub fn new(image: &Path, mounted_at: PathBuf, bytes: u64) -> Result<Self> {
         let file = fs::File::create_new(image).map_err(|error| at(error, image))?;
         file.set_len(bytes).map_err(|error| at(error, image))?;
@@ -45,14 +45,6 @@ impl LoopDisk {
     pub fn path(&self) -> &Path {
         &self.mounted_at
     }
-
-    /// Has all writes wait until what it returns is dropped.
-    ///
-    /// # Errors
-    /// What `fsfreeze` reports.
-    pub fn freeze(&self) -> Result<Frozen> {
-        Frozen::new(self.mounted_at.clone())
-    }
 }
 
 impl Drop for LoopDisk {
@@ -63,7 +55,7 @@ impl Drop for LoopDisk {
     }
 }
 
-/// A file system that is frozen until this is dropped.
+/// A file system whose writes wait until this is dropped.
 #[derive(Debug)]
 pub struct Frozen(PathBuf);
 
@@ -99,6 +91,5 @@ fn run(program: &str, arguments: &[&str]) -> Result<String> {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let kind = if said.contains("ermission denied") { ErrorKind::PermissionDenied } else { ErrorKind::Other };
-    Err(Error::new(kind, format!("{}: {said}", command())))
+    Err(Error::other(format!("{}: {said}", command())))
 }

@@ -97,8 +97,8 @@ struct Search {
     history: History,
     /// Whatever a commit was called for: nothing else may ever be read.
     committed: BTreeSet<(Key, Version)>,
-    /// As far as transactions wrote to the database before they committed, what they have replaced then, too. A device that loses what it
-    /// says is durable may bring that back.
+    /// All that staged transactions wrote, also what they replaced before they committed: a device that loses what it says is durable may
+    /// bring that back.
     staged: BTreeSet<(Key, Version)>,
     /// The faults that were counted so far.
     counted: BTreeMap<FaultKind, u64>,

@@ -12,7 +12,7 @@
 //! - `O <= G`, and
 //! - with several devices, `O + f(d) <= G - g(d)` for each `d`.
 //!
-//! With two copies kept the rules are others: [`spare_for_copies`], and without the loss of a device [`room_for_copies`].
+//! With two copies kept, the second rule is [`spare_for_copies`], and the first is [`room_for_copies`].
 //!
 //! An owner may have part of that kept for records that let its checkpoint go on
 //! ([`Log::append_to_relieve`](crate::Log::append_to_relieve)). Those keep the first rule only: the reserve of the second rule is

@@ -39,7 +39,7 @@ pub(super) struct Admission {
     waiting: VecDeque<Arc<Waiting>>,
     /// What appends leave of what the devices can take, for those that relieve the log.
     kept_for_relief: i64,
-    /// An append that relieves the log has taken what is kept for the loss of a device, and that is not there again.
+    /// An append that relieves the log has taken of what is kept for the loss of a device, and there is not as much again.
     pub(super) reserve_is_used: bool,
     /// The owner no longer checkpoints when it is due.
     owner_has_stopped: bool,

@@ -198,25 +198,23 @@ fn a_lost_space_map_is_reported_before_a_page_is_used_twice() {
     assert!(Simulation::new(1).time_limit(Duration::from_secs(600)).run(run).finished().is_some());
 }
 
-/// As above, where pages are to be freed: by leaves that are merged, which is left undone, and by the drop of a table.
+/// As above, where pages are to be freed: by leaves that are merged, which is left undone, and by the drop of a table. Where it is not
+/// reported, this does not end.
 #[test]
 fn a_lost_space_map_is_reported_where_pages_are_freed() {
-    let run = || {
-        let disks = Disks::new();
-        let db = disks.open().unwrap();
-        fill(&db);
-        db.close().unwrap();
-        disks.0[0].corrupt(2 * 4096, 4096, |bytes| bytes.fill(0));
-        let db = disks.open().unwrap();
-        let one = db.table("one").unwrap();
-        for row in db.range(&one, ..).unwrap() {
-            db.delete(&one, row.unwrap().0).unwrap();
-        }
-        assert_eq!(db.range(&one, ..).unwrap().count(), 0);
-        let error = db.drop_table("two").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(error.to_string().contains("never written, though"), "{error}");
-        assert!(!db.check().unwrap().is_sound());
-    };
-    assert!(Simulation::new(1).time_limit(Duration::from_secs(1)).run(run).finished().is_some());
+    let disks = Disks::new();
+    let db = disks.open().unwrap();
+    fill(&db);
+    db.close().unwrap();
+    disks.0[0].corrupt(2 * 4096, 4096, |bytes| bytes.fill(0));
+    let db = disks.open().unwrap();
+    let one = db.table("one").unwrap();
+    for row in db.range(&one, ..).unwrap() {
+        db.delete(&one, row.unwrap().0).unwrap();
+    }
+    assert_eq!(db.range(&one, ..).unwrap().count(), 0);
+    let error = db.drop_table("two").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("never written, though"), "{error}");
+    assert!(!db.check().unwrap().is_sound());
 }
