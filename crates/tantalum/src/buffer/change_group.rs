@@ -91,7 +91,7 @@ impl ChangeGroup {
             error => error,
         })?;
         self.fresh += 1;
-        Ok(self.add(page.write_new()))
+        Ok(self.add(page.write_new()?))
     }
 
     /// Adds a page and returns its index in the group. The latch is held until the group has been appended or dropped.

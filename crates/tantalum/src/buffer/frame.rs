@@ -22,8 +22,8 @@ use tantalum_store::{PageChanges, PageId, page::header};
 use super::{commit_status_log::ChangeMemory, dirty_frames::DirtyFrames, latches};
 use crate::error::{GroupResult, Lack};
 
-/// How long a task that holds leaves waits for a further one. Far longer than anything keeps a latch.
-const FURTHER_LEAF_TIMEOUT: Duration = Duration::from_millis(10);
+/// How long a task waits for a latch out of the order of latches. Far longer than anything keeps one.
+const LATCH_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// The number of no page: that of a frame without a page.
 const NO_PAGE: u64 = u64::MAX;
@@ -310,13 +310,18 @@ impl PinnedPage {
     /// # Errors
     /// [`Lack::Latch`].
     pub fn write_further_leaf(&self) -> GroupResult<PageWriteGuard> {
-        let content = write_arc_within(&self.latch, FURTHER_LEAF_TIMEOUT).ok_or(Lack::Latch(self.id))?;
+        let content = write_arc_within(&self.latch, LATCH_TIMEOUT).ok_or(Lack::Latch(self.id))?;
         Ok(PageWriteGuard { _held: latches::latched_further_leaf(&content.bytes), content })
     }
 
-    /// As [`write`](Self::write), for a page that was allocated just now: whatever it was before, no task waits for it for long.
-    pub(super) fn write_new(&self) -> PageWriteGuard {
-        PageWriteGuard { content: self.latch.write_arc(), _held: latches::latched_new() }
+    /// As [`write`](Self::write), for a page that was allocated just now: whatever it was before, no task has it latched for long. Should the
+    /// device have lost that it is in use, this waits for a short time only.
+    ///
+    /// # Errors
+    /// [`Lack::Latch`].
+    pub(super) fn write_new(&self) -> GroupResult<PageWriteGuard> {
+        let content = write_arc_within(&self.latch, LATCH_TIMEOUT).ok_or(Lack::Latch(self.id))?;
+        Ok(PageWriteGuard { content, _held: latches::latched_new() })
     }
 
     /// As [`write`](Self::write), but `None` instead of waiting.

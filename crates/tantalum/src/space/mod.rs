@@ -420,6 +420,9 @@ impl Space {
 
     /// Plans that the first free page of an extent is in use. Not one that the same group frees: its latch is held. Nor a scratch
     /// page.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the group has the page for another reason: it would wait for its own latch.
     fn take_bit(&self, group: &mut ChangeGroup, index: usize, extent: u64) -> Result<Option<PageId>> {
         let limit = self.usable_limit(extent);
         let from = self.first_free(extent);
@@ -433,7 +436,12 @@ impl Space {
         };
         let id = (first_usable < limit).then(|| PageId(extent * self.extent_pages() + first_usable));
         self.set_first_free(extent, first_free, id);
-        if id.is_some() {
+        if let Some(id) = id {
+            if group.find(id).is_some() {
+                let what =
+                    format!("page {id} is in use, but free according to this space map: the device has lost writes");
+                return Err(error::corrupt_page(group.page(index), what));
+            }
             self.write_bit(group, index, first_usable, true)?;
         }
         Ok(id)

@@ -40,6 +40,36 @@ fn several_allocations_and_frees_in_one_group_see_each_other() {
     assert_eq!(db.leaf(b"new"), old, "the freed page is given out again");
 }
 
+/// As where a device has lost writes: the map does not know any more that pages are in use.
+#[test]
+fn a_page_in_use_that_the_map_has_for_free_is_not_waited_for() {
+    let db = fixture(16, Protection::Device);
+    let (first, second) = (db.leaf(b"first"), db.leaf(b"second"));
+    let mut group = ChangeGroup::new(&db.pool);
+    let map = group.add(db.pool.pin(PageId(2)).unwrap().write());
+    group.change(map, Change::WriteBytes { offset: 0, bytes: &[0b111] }).unwrap();
+    group.append(0, 0).unwrap();
+    db.pool.checkpoint().unwrap();
+    let Fixture { data, log, .. } = db;
+    let db = reopen(data, log, 16, Protection::Device).unwrap();
+    db.space.supplied(|_| db.space.allocate(&mut ChangeGroup::new(&db.pool), OWNER)).unwrap();
+
+    let mut group = ChangeGroup::new(&db.pool);
+    group.add(db.pool.pin(first).unwrap().write());
+    let Err(GroupError::Failed(refused)) = db.space.allocate(&mut group, OWNER) else {
+        panic!("the group would wait for a latch that it holds");
+    };
+    assert_eq!(refused.kind(), ErrorKind::Corrupt);
+    assert!(refused.to_string().contains(&format!("page {first} is in use")), "{refused}");
+    drop(group);
+
+    let latched = db.pool.pin(second).unwrap().write();
+    let mut group = ChangeGroup::new(&db.pool);
+    assert!(matches!(group.add_new(second), Err(GroupError::Lacks(Lack::Latch(lacked))) if lacked == second));
+    drop(latched);
+    group.add_new(second).unwrap();
+}
+
 #[test]
 fn pages_of_a_second_extent_are_given_out_after_the_first() {
     let extent = 8 * (PAGE as u64 - header::HEADER_BYTES as u64);
