@@ -43,6 +43,8 @@ pub use api::{Api, AutoExtension, TableApi};
 pub use failure::last_error;
 pub use options::Options;
 pub use store::Engine;
+#[doc(hidden)]
+pub use tantalum::ErrorKind;
 #[cfg(feature = "linked")]
 pub use vfs::register;
 #[doc(hidden)]

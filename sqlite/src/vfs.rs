@@ -49,7 +49,8 @@ static OPTIONS: Mutex<Option<Options>> = Mutex::new(None);
 /// ```
 ///
 /// # Errors
-/// [`Unsupported`](ErrorKind::Unsupported) if this SQLite has no other VFS, or does not take this one.
+/// [`Unsupported`](ErrorKind::Unsupported) if this SQLite has no other VFS, or does not take this one,
+/// [`AlreadyExists`](ErrorKind::AlreadyExists) if another library of the process has registered its own, which connections then use.
 #[cfg(feature = "linked")]
 pub fn register(options: Options) -> tantalum::Result<()> {
     // SAFETY: the functions are SQLite's own.
@@ -73,6 +74,11 @@ pub unsafe fn register_with(api: Api, options: Options) -> tantalum::Result<()> 
     // SAFETY: the name ends with a zero. What is registered stays for ever: the VFS and its name are leaked.
     unsafe {
         let vfs = if is_first {
+            if !(api.vfs_find)(name.as_ptr()).is_null() {
+                *registered = None;
+                let what = format!("another library of the process has registered the VFS {VFS_NAME}");
+                return Err(Error::new(ErrorKind::AlreadyExists, what));
+            }
             let base = (api.vfs_find)(ptr::null());
             if base.is_null() {
                 *registered = None;

@@ -3,9 +3,13 @@
 
 use std::{
     collections::HashMap,
+    env,
     error::Error,
-    fs, io,
+    fs,
+    io::{self, BufRead, BufReader},
+    iter,
     path::{Path, PathBuf},
+    process::{self, Child, Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -55,6 +59,9 @@ struct Arguments {
     /// The page size of the Tantalum database, in bytes.
     #[arg(long, default_value_t = 4096)]
     page_size: u32,
+    /// Only has the Tantalum database in this directory open, for the connections of another process, until standard input ends.
+    #[arg(long, hide = true)]
+    serve: Option<PathBuf>,
 }
 
 /// What each connection does.
@@ -68,6 +75,8 @@ enum Workload {
     Mixed,
     /// 10,000 rows of 100 bytes in one transaction.
     Bulk,
+    /// A connection opened, one row read, and the connection closed, as programs do for each request.
+    Request,
 }
 
 /// Rows of a transaction of [`Workload::Bulk`].
@@ -84,6 +93,8 @@ const LOG_BYTES: &str = "268435456";
 enum Storage {
     /// In Tantalum.
     Tantalum,
+    /// In Tantalum, which another process has open.
+    TantalumElsewhere,
     /// In a file, with a write-ahead log that is synchronized at each commit.
     WalFull,
     /// In a file, with a write-ahead log that is not: the last commits are lost in a power cut.
@@ -102,9 +113,16 @@ struct Figures {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if let Some(directory) = &arguments.serve {
+        let engine = Engine::open(directory, &options(&arguments, directory)?)?;
+        println!();
+        io::copy(&mut io::stdin(), &mut io::sink())?;
+        drop(engine);
+        return Ok(());
+    }
     let name = |value: &dyn std::fmt::Debug| format!("{value:?}");
     let mut rates: HashMap<_, Vec<f64>> = HashMap::new();
-    println!("round workload connections storage        tx/s   p50 us p99.9 us  written/tx   log/tx");
+    println!("round workload connections storage               tx/s   p50 us p99.9 us  written/tx   log/tx");
     for round in 1..=arguments.rounds {
         for &workload in &arguments.workload {
             for &connections in &arguments.connections {
@@ -112,7 +130,7 @@ fn main() -> Result<()> {
                     let figures = measure(&arguments, workload, storage, connections)?;
                     let log_bytes = figures.log_bytes.map_or("-".into(), |bytes| format!("{bytes:.0}"));
                     println!(
-                        "{round:>5} {:<8} {connections:>11} {:<9} {:>9.0} {:>8} {:>8} {:>11.0} {log_bytes:>8}",
+                        "{round:>5} {:<8} {connections:>11} {:<17} {:>8.0} {:>8} {:>8} {:>11.0} {log_bytes:>8}",
                         name(&workload),
                         name(&storage),
                         figures.per_second,
@@ -146,15 +164,60 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn connect(path: &Path, storage: Storage) -> Result<Connection> {
+/// How the Tantalum database in a directory is opened.
+fn options(arguments: &Arguments, directory: &Path) -> Result<Options> {
+    let options = Options::new()
+        .set("page_size", &arguments.page_size.to_string())?
+        // In its full size from the beginning: making a larger one would be a part of what is measured.
+        .set("log_initial_bytes", LOG_BYTES)?
+        .set("log_bytes", LOG_BYTES)?;
+    if arguments.stall_ms == 0 {
+        return Ok(options);
+    }
+    // The directory is on the disk that stalls, which is mounted beside the second device.
+    let disk = directory.parent().ok_or("a directory without a parent")?;
+    let beside = disk.parent().ok_or("a disk without a parent")?;
+    let logs = [disk.join("log-0"), beside.join("log-1")];
+    Ok(logs.iter().try_fold(options, |options, log| options.set("log_devices", &log.display().to_string()))?)
+}
+
+/// Another process that has the Tantalum database open.
+struct Owner(Child);
+
+impl Owner {
+    fn start(directory: &Path) -> Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(env::args_os().skip(1)).arg("--serve").arg(directory);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let stdout = child.stdout.as_mut().ok_or("no pipe")?;
+        if BufReader::new(stdout).read_line(&mut String::new())? == 0 {
+            return Err(format!("the process that serves ended: {}", child.wait()?).into());
+        }
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        _ = self.0.wait();
+    }
+}
+
+fn open(path: &Path, storage: Storage) -> Result<Connection> {
     let uri = match storage {
-        Storage::Tantalum => format!("file:{}?vfs=tantalum", path.display()),
+        Storage::Tantalum | Storage::TantalumElsewhere => format!("file:{}?vfs=tantalum", path.display()),
         _ => format!("file:{}", path.display()),
     };
     let connection = Connection::open(uri)?;
     connection.busy_timeout(Duration::from_secs(60))?;
+    Ok(connection)
+}
+
+fn connect(path: &Path, storage: Storage) -> Result<Connection> {
+    let connection = open(path, storage)?;
     connection.execute_batch(match storage {
-        Storage::Tantalum | Storage::Rollback => "PRAGMA synchronous=FULL",
+        Storage::Tantalum | Storage::TantalumElsewhere | Storage::Rollback => "PRAGMA synchronous=FULL",
         Storage::WalFull => "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
         Storage::WalNormal => "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
     })?;
@@ -163,7 +226,7 @@ fn connect(path: &Path, storage: Storage) -> Result<Connection> {
 
 fn prepare(connection: &Connection, workload: Workload, rows: u64) -> Result<()> {
     match workload {
-        Workload::Update | Workload::Mixed => {
+        Workload::Update | Workload::Mixed | Workload::Request => {
             connection.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, value BLOB)")?;
             // In small transactions: of a large one, Tantalum is still busy when it has committed.
             for from in (0..rows).step_by(1000) {
@@ -181,15 +244,26 @@ fn prepare(connection: &Connection, workload: Workload, rows: u64) -> Result<()>
     Ok(())
 }
 
-/// One transaction.
-fn work(connection: &mut Connection, workload: Workload, rows: u64, random: &mut Random) -> Result<()> {
+/// Reads a row.
+fn read(connection: &Connection, id: i64) -> Result<()> {
+    let mut statement = connection.prepare_cached("SELECT value FROM t WHERE id = ?1")?;
+    let value: Vec<u8> = statement.query_row([id], |row| row.get(0))?;
+    assert_eq!(value.len(), 100);
+    Ok(())
+}
+
+/// One transaction; of [`Workload::Request`] in a connection that `open` opens.
+fn work(
+    connection: &mut Connection,
+    open: impl Fn() -> Result<Connection>,
+    workload: Workload,
+    rows: u64,
+    random: &mut Random,
+) -> Result<()> {
     let id = random.u64(..rows) as i64;
     match workload {
-        Workload::Mixed if random.u8(..20) > 0 => {
-            let value: Vec<u8> =
-                connection.prepare_cached("SELECT value FROM t WHERE id = ?1")?.query_row([id], |row| row.get(0))?;
-            assert_eq!(value.len(), 100);
-        }
+        Workload::Request => read(&open()?, id)?,
+        Workload::Mixed if random.u8(..20) > 0 => read(connection, id)?,
         Workload::Update | Workload::Mixed => {
             let updated =
                 connection.prepare_cached("UPDATE t SET value = randomblob(100) WHERE id = ?1")?.execute([id])?;
@@ -218,26 +292,18 @@ fn measure(arguments: &Arguments, workload: Workload, storage: Storage, connecti
     };
     let place = disk.as_ref().map_or(directory.path(), LoopDisk::path);
     let path = place.join("bench.db");
-    let mut options = Options::new()
-        .set("page_size", &arguments.page_size.to_string())?
-        // In its full size from the beginning: making a larger one would be a part of what is measured.
-        .set("log_initial_bytes", LOG_BYTES)?
-        .set("log_bytes", LOG_BYTES)?;
-    if disk.is_some() {
-        for log in [place.join("log-0"), directory.path().join("log-1")] {
-            options = options.set("log_devices", &log.display().to_string())?;
-        }
-    }
+    let database = place.join("tantalum-sqlite");
+    let options = options(arguments, &database)?;
     tantalum_sqlite::register(options.clone())?;
+    let owner = (storage == Storage::TantalumElsewhere).then(|| Owner::start(&database)).transpose()?;
     let first = connect(&path, storage)?;
     prepare(&first, workload, arguments.rows)?;
-    let engine = match storage {
-        Storage::Tantalum => Some(Engine::open(place.join("tantalum-sqlite"), &options)?),
-        _ => None,
-    };
+    let engine = (storage == Storage::Tantalum).then(|| Engine::open(&database, &options)).transpose()?;
+    let processes = || iter::once(process::id()).chain(owner.as_ref().map(|owner| owner.0.id()));
     let counters = || -> Result<(u64, Option<u64>)> {
+        let written = processes().map(bytes_written).sum::<Result<u64>>()?;
         let stats = engine.as_ref().map(|engine| engine.db().stats()).transpose()?;
-        Ok((bytes_written()?, stats.map(|stats| stats.log.end_lsn.get())))
+        Ok((written, stats.map(|stats| stats.log.end_lsn.get())))
     };
     let from = now() + Duration::from_secs(arguments.warm_up);
     let until = from + Duration::from_secs(arguments.seconds);
@@ -249,7 +315,7 @@ fn measure(arguments: &Arguments, workload: Workload, storage: Storage, connecti
             let mut random = Random::with_seed(random_seed());
             loop {
                 let begun = now();
-                work(&mut connection, workload, rows, &mut random)?;
+                work(&mut connection, || open(&path, storage), workload, rows, &mut random)?;
                 let ended = now();
                 if ended >= until {
                     return Ok(latency_us);
@@ -315,10 +381,10 @@ fn histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 600_000_000, 3)?)
 }
 
-/// What this process had the system write to devices, in bytes.
-fn bytes_written() -> Result<u64> {
-    let io = fs::read_to_string("/proc/self/io")?;
+/// What a process had the system write to devices, in bytes.
+fn bytes_written(process: u32) -> Result<u64> {
+    let io = fs::read_to_string(format!("/proc/{process}/io"))?;
     let line =
-        io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).ok_or("no write_bytes in /proc/self/io")?;
+        io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).ok_or("no write_bytes in /proc/PID/io")?;
     Ok(line.parse()?)
 }

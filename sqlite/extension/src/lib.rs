@@ -10,7 +10,7 @@ use std::{
 };
 
 use libsqlite3_sys as ffi;
-use tantalum_vfs::{Api, AutoExtension, Options, TableApi, register_with};
+use tantalum_vfs::{Api, AutoExtension, ErrorKind, Options, TableApi, last_error, register_with};
 
 /// `sqlite3_auto_extension` as it is declared.
 type Untyped = unsafe extern "C" fn(Option<unsafe extern "C" fn()>) -> c_int;
@@ -51,20 +51,37 @@ pub unsafe extern "C" fn sqlite3_extension_init(
         Api { vfs_find, vfs_register, uri_parameter, malloc64, log, tables: tables() }
     };
     // SAFETY: the functions are those of the SQLite that has loaded the extension, for good.
-    match catch_unwind(|| unsafe { register_with(api, Options::new()) }) {
-        Ok(Ok(())) => ffi::SQLITE_OK_LOAD_PERMANENTLY,
+    match unsafe { register(api, Options::new()) } {
+        ffi::SQLITE_OK => ffi::SQLITE_OK_LOAD_PERMANENTLY,
+        code => code,
+    }
+}
+
+/// Registers the VFS, if no library of the process has: a program may load one of its own and be run with another.
+///
+/// # Safety
+/// As for [`register_with`].
+unsafe fn register(api: Api, options: Options) -> c_int {
+    // SAFETY: as the caller promises.
+    match catch_unwind(|| unsafe { register_with(api, options) }) {
+        Ok(Ok(())) => ffi::SQLITE_OK,
+        Ok(Err(error)) if error.kind() == ErrorKind::AlreadyExists => ffi::SQLITE_OK,
         _ => ffi::SQLITE_ERROR,
     }
 }
 
-/// What `libtantalum_sqlite_preload.so` calls: registers the VFS as the default of a program that knows nothing of it, and has failures
-/// said on its standard error, since the program has no words for them. Zero if that succeeds.
+/// Registers the VFS with the SQLite of a program that does not load extensions, which is to keep this library: as the default if that is
+/// not zero, and so that failures are said on standard error, for a program that cannot ask for them. Zero if that succeeds.
 ///
 /// # Safety
 /// `find` finds a function of one SQLite, which stays as long as the process, by its name; null if there is none.
 #[unsafe(no_mangle)]
 #[expect(clippy::missing_transmute_annotations, reason = "the types are those of the places that the functions go to")]
-pub unsafe extern "C" fn tantalum_sqlite_register(find: unsafe extern "C" fn(*const c_char) -> *mut c_void) -> c_int {
+pub unsafe extern "C" fn tantalum_sqlite_register(
+    find: unsafe extern "C" fn(*const c_char) -> *mut c_void,
+    is_default: c_int,
+    says_failures: c_int,
+) -> c_int {
     /// A function of SQLite, of the type of its place in `Api` or `TableApi`.
     macro_rules! function {
         ($name:literal) => {{
@@ -96,10 +113,25 @@ pub unsafe extern "C" fn tantalum_sqlite_register(find: unsafe extern "C" fn(*co
     };
     let initialize: Option<unsafe extern "C" fn() -> c_int> = function!(c"sqlite3_initialize");
     let (Some(api), Some(initialize)) = (api(), initialize) else { return ffi::SQLITE_ERROR };
-    let options = Options::new().default_vfs(true).say_failures(true);
+    let options = Options::new().default_vfs(is_default != 0).say_failures(says_failures != 0);
     // SAFETY: the functions are those of the program's SQLite. There is no VFS to find before it is initialized.
-    match catch_unwind(|| unsafe { (initialize() == ffi::SQLITE_OK).then(|| register_with(api, options)) }) {
-        Ok(Some(Ok(()))) => ffi::SQLITE_OK,
-        _ => ffi::SQLITE_ERROR,
+    unsafe {
+        match initialize() {
+            ffi::SQLITE_OK => register(api, options),
+            code => code,
+        }
     }
+}
+
+/// Copies into `text`, which has room for so many bytes, why the last call on this thread that failed in the VFS has failed, in UTF-8, cut off where
+/// it is longer. Returns its length; zero if none has failed.
+///
+/// # Safety
+/// `text` may be written for so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tantalum_sqlite_last_error(text: *mut c_char, bytes: usize) -> usize {
+    let reason = catch_unwind(last_error).ok().flatten().unwrap_or_default();
+    // SAFETY: as the caller promises.
+    unsafe { reason.as_ptr().copy_to(text.cast(), reason.len().min(bytes)) };
+    reason.len()
 }

@@ -1,4 +1,4 @@
-"""The extension in Python's sqlite3: `python.py LIBRARY`."""
+"""The VFS in Python's sqlite3: by the extension, `python.py LIBRARY`, or by the package tantalum_sqlite, `python.py`."""
 
 import os
 import sqlite3
@@ -7,11 +7,18 @@ import sys
 import tempfile
 import threading
 
-library = os.path.abspath(sys.argv[1])
-loader = sqlite3.connect(":memory:")
-loader.enable_load_extension(True)
-loader.load_extension(library)
-loader.close()
+LOAD = """
+import sqlite3, sys
+if len(sys.argv) > 1:
+    loader = sqlite3.connect(":memory:")
+    loader.enable_load_extension(True)
+    loader.load_extension(sys.argv[1])
+    loader.close()
+else:
+    import tantalum_sqlite
+    tantalum_sqlite.register()
+"""
+exec(LOAD)
 
 with tempfile.TemporaryDirectory() as directory:
     uri = f"file:{directory}/app.db?vfs=tantalum"
@@ -62,16 +69,12 @@ with tempfile.TemporaryDirectory() as directory:
     assert first.execute("SELECT sum(value) FROM counters").fetchone() == (8 * 100 + 9,)
 
     # Another process, which has not inherited anything.
-    program = """
-import sqlite3, sys
-loader = sqlite3.connect(":memory:")
-loader.enable_load_extension(True)
-loader.load_extension(sys.argv[1])
-connection = sqlite3.connect(sys.argv[2], uri=True, timeout=60)
+    program = f"""{LOAD}
+connection = sqlite3.connect({uri!r}, uri=True, timeout=60)
 with connection:
     connection.execute("UPDATE counters SET value = 7 WHERE id = 7")
 """
-    subprocess.run([sys.executable, "-c", program, library, uri], check=True)
+    subprocess.run([sys.executable, "-c", program, *sys.argv[1:]], check=True)
     assert first.execute("SELECT value FROM counters WHERE id = 7").fetchone() == (7,)
     first.execute("UPDATE counters SET value = 0")
     first.close()
@@ -93,4 +96,4 @@ with connection:
     again = connect()
     assert again.execute("SELECT sum(value) FROM counters").fetchone() == (0,)
     again.close()
-print("Python's sqlite3 works with the extension")
+print("Python's sqlite3 works with the VFS")

@@ -19,8 +19,9 @@ type Open = unsafe extern "C" fn(*const c_void, *mut *mut c_void) -> c_int;
 type OpenV2 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, *const c_char) -> c_int;
 /// Finds a function of the program's SQLite; null if there is none.
 type Find = unsafe extern "C" fn(*const c_char) -> *mut c_void;
-/// What the extension exports for this library. Zero if it has registered the VFS.
-type Register = unsafe extern "C" fn(Find) -> c_int;
+/// What the extension exports: whether the VFS becomes the default, and whether failures are said on standard error. Zero if it has registered
+/// the VFS.
+type Register = unsafe extern "C" fn(Find, c_int, c_int) -> c_int;
 
 /// SQLite's function that this one comes before.
 ///
@@ -124,7 +125,7 @@ fn register() -> Result<(), String> {
         if function.is_null() {
             return Err(CStr::from_ptr(libc::dlerror()).to_string_lossy().into_owned());
         }
-        match transmute::<*mut c_void, Register>(function)(find) {
+        match transmute::<*mut c_void, Register>(function)(find, 1, 1) {
             0 => Ok(()),
             code => Err(format!("{} answers {code}", path.display())),
         }
