@@ -1,16 +1,18 @@
 //! A connection's open database in the process that has the Tantalum database open. What SQLite calls goes there as requests: writes
-//! together with the call behind them, for nothing is applied before the commit.
+//! together with the call behind them, for nothing is applied before the commit. An answer is waited for only where it says something:
+//! each costs the time in which two processes are woken.
 
-use std::{ffi::c_int, fs, io, os::unix::net::UnixStream, path::Path, sync::Arc, time::Duration};
+use std::{ffi::c_int, fs, io, mem, os::unix::net::UnixStream, path::Path, sync::Arc, time::Duration};
 
 use libsqlite3_sys as ffi;
 use tantalum_rt::Mutex;
 
 use crate::{
     failure::{Failure, Result},
+    process,
     protocol::{
-        Address, Answer, Channel, Greeting, Item, Message, Open, Question, READ_BYTES_MAX, Reply, STEPS_BYTES, State,
-        Step, VERSION, VERSION_OFFSET, take_part,
+        Address, Answer, Channel, Condition, Greeting, HEADER_BYTES, Item, Message, Open, Question, READ_BYTES_MAX,
+        Reply, STEPS_BYTES, State, Step, VERSION, VERSION_OFFSET, Version, take_part,
     },
     super_journal::SuperJournal,
     write_lock::{forget_refusal, note_refusal_elsewhere},
@@ -32,16 +34,46 @@ impl From<Failure> for Trouble {
     }
 }
 
-/// A process that has a Tantalum database open, and is ready to serve it.
+/// A connection to a process that has a Tantalum database open, and is ready to serve it.
+#[derive(Clone)]
 pub(crate) struct Owner {
-    channel: Channel,
+    channel: Arc<Mutex<Channel>>,
+    /// The real path of the Tantalum database's directory.
+    directory: Arc<Path>,
     /// How often the Tantalum database has been opened.
     opening: u64,
+    /// This process. A child that was forked makes connections of its own.
+    process: u32,
 }
 
+/// Connections that no connection of SQLite uses: programs open one for each request. The other process hangs up after a while.
+static IDLE: Mutex<Vec<Owner>> = Mutex::new(Vec::new());
+const IDLE_MAX: usize = 16;
+
 impl Owner {
+    /// An idle connection for a directory.
+    fn idle(directory: &Path) -> Option<Self> {
+        let mut idle = IDLE.lock();
+        idle.retain(|owner| owner.process == process::current());
+        // The last one was used a moment ago.
+        let found = idle.iter().rposition(|owner| *owner.directory == *directory)?;
+        Some(idle.remove(found))
+    }
+
+    /// Has a connection used again that has nothing open.
+    fn keep(self) {
+        let mut idle = IDLE.lock();
+        if idle.len() == IDLE_MAX {
+            idle.remove(0);
+        }
+        idle.push(self);
+    }
+
     /// Connects to the process that has the Tantalum database in a directory open. `None` if there is none, or one that serves no others.
     pub fn connect(directory: &Path) -> Result<Option<Self>> {
+        if let Some(owner) = Self::idle(directory) {
+            return Ok(Some(owner));
+        }
         let is_absent =
             |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
         let place = |error: io::Error| Failure::from(error).context(directory.join(crate::protocol::SOCKET).display());
@@ -51,37 +83,43 @@ impl Owner {
         };
         stream.set_read_timeout(Some(GREETING_TIMEOUT)).map_err(place)?;
         let mut channel = Channel::new(stream);
-        let greeted = channel.send(&mut Message::of(&Greeting { version: VERSION })).and_then(|()| channel.receive());
+        let greeted = channel.send(&mut Message::of(&Greeting { version: VERSION })).and_then(|()| channel.answer());
         // One that closes the database just now hangs up.
-        let Ok(Some(body)) = greeted else { return Ok(None) };
-        match take_part::<Reply>(body).map_err(place)?.0.answer {
-            Answer::Opening(opening) => Ok(Some(Self { channel, opening })),
-            Answer::Failed(failure) => Err(failure.into()),
-            other => Err(unexpected(&other)),
-        }
+        let Ok(body) = greeted else { return Ok(None) };
+        let opening = match take_part::<Reply>(body).map_err(place)?.0.answer {
+            Answer::Opening(opening) => opening,
+            Answer::Failed(failure) => return Err(failure.into()),
+            other => return Err(unexpected(&other)),
+        };
+        let directory = fs::canonicalize(directory)?.into();
+        Ok(Some(Self { channel: Arc::new(Mutex::new(channel)), directory, opening, process: process::current() }))
     }
 
     /// Opens a SQLite database there.
-    pub fn open(mut self, directory: &Path, open: &Open<'_>) -> std::result::Result<Client, Trouble> {
+    pub fn open(self, open: &Open<'_>) -> std::result::Result<Client, Trouble> {
         let lost = |_: io::Error| Trouble::Lost;
-        self.channel.send(&mut Message::of(open)).map_err(lost)?;
-        let body = self.channel.receive().map_err(lost)?.ok_or(Trouble::Lost)?;
-        let counter = match take_part::<Reply>(body).map_err(lost)?.0.answer {
-            Answer::ChangeCounter(counter) => counter,
+        let mut channel = self.channel.lock();
+        channel.stream().set_read_timeout(Some(GREETING_TIMEOUT)).map_err(lost)?;
+        channel.send(&mut Message::of(open)).map_err(lost)?;
+        let (change_counter, header) = match take_part::<Reply>(channel.answer().map_err(lost)?).map_err(lost)?.0.answer
+        {
+            Answer::Opened { change_counter, header } => (change_counter, header.to_vec()),
             Answer::Failed(failure) => return Err(Trouble::Failed(failure.into())),
             other => return Err(unexpected(&other).into()),
         };
-        self.channel.stream().set_read_timeout(None).map_err(lost)?;
-        let directory = fs::canonicalize(directory).map_err(Failure::from)?;
-        let remote = Remote { channel: Mutex::new(self.channel), directory: directory.into() };
+        channel.stream().set_read_timeout(None).map_err(lost)?;
+        drop(channel);
         Ok(Client {
-            remote: Arc::new(remote),
-            epoch: Epoch { opening: self.opening, change_counter: counter },
+            epoch: Epoch { opening: self.opening, change_counter },
+            remote: Arc::new(Remote { owner: self }),
             lock: ffi::SQLITE_LOCK_NONE,
             waiting: Message::new(),
+            header: Some(header),
             state: None,
-            seen_counter: Some(counter),
-            may_be_lost: false,
+            first_page: Vec::new(),
+            cached: None,
+            seen_counter: Some(change_counter),
+            condition: Condition::default(),
             is_lost: false,
         })
     }
@@ -99,33 +137,32 @@ pub(crate) struct Epoch {
     pub change_counter: u32,
 }
 
-/// The other process, as one connection of SQLite sees it.
+/// The other process, as one connection of SQLite sees it until it is closed.
 pub(crate) struct Remote {
-    channel: Mutex<Channel>,
-    /// The real path of the Tantalum database's directory.
-    directory: Box<Path>,
+    owner: Owner,
 }
 
 impl Remote {
+    /// The real path of the Tantalum database's directory.
     pub fn directory(&self) -> &Path {
-        &self.directory
+        &self.owner.directory
     }
 
-    /// Sends a request and hands the answer over, and whether what SQLite was shown may be lost.
+    /// Sends a request and hands the answer over.
     fn exchange<T>(
         &self,
         request: &mut Message,
         take: impl FnOnce(Answer<'_>) -> Result<T>,
-    ) -> io::Result<(Result<T>, bool)> {
-        let mut channel = self.channel.lock();
+    ) -> io::Result<(Result<T>, Condition)> {
+        let mut channel = self.owner.channel.lock();
         channel.send(request)?;
-        let body = channel.receive()?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let (Reply { answer, may_be_lost }, _) = take_part(body)?;
+        let body = channel.answer()?;
+        let (Reply { answer, condition }, _) = take_part(body)?;
         let taken = match answer {
             Answer::Failed(failure) => Err(failure.into()),
             answer => take(answer),
         };
-        Ok((taken, may_be_lost))
+        Ok((taken, condition))
     }
 
     fn ask(&self, question: Question) -> Result<()> {
@@ -153,11 +190,18 @@ pub(crate) struct Client {
     lock: c_int,
     /// Steps that were not sent yet.
     waiting: Message,
+    /// The first bytes of the database when it was opened, until SQLite has read them.
+    header: Option<Vec<u8>>,
     /// The database as it was when it was locked, as long as this connection has not changed it.
     state: Option<State>,
+    /// Its first page, if SQLite's page cache is out of date.
+    first_page: Vec<u8>,
+    /// The version of what SQLite has in its page cache, if that is known.
+    cached: Option<Version>,
     /// The change counter of what SQLite was shown last; `None` where a commit of its own may have counted up.
     seen_counter: Option<u32>,
-    may_be_lost: bool,
+    /// As the last answer said.
+    condition: Condition,
     is_lost: bool,
 }
 
@@ -175,8 +219,8 @@ impl Client {
         let exchanged = self.remote.exchange(&mut self.waiting, take);
         self.waiting.clear();
         match exchanged {
-            Ok((taken, may_be_lost)) => {
-                self.may_be_lost = may_be_lost;
+            Ok((taken, condition)) => {
+                self.condition = condition;
                 Ok(taken?)
             }
             Err(_) => {
@@ -188,6 +232,13 @@ impl Client {
 
     fn done(&mut self) -> std::result::Result<(), Trouble> {
         self.ask(Question::Done, |_| Ok(()))
+    }
+
+    /// Sends what waits and a question whose answer does not matter.
+    fn post(&mut self, question: Question) {
+        self.waiting.add(&Item::Question(question));
+        self.is_lost |= self.remote.owner.channel.lock().post(&mut self.waiting).is_err();
+        self.waiting.clear();
     }
 
     /// Has a step done with the next request. If it fails, so does that.
@@ -205,10 +256,13 @@ impl Client {
             Step::Lock(lock) => return self.lock(lock),
             Step::Unlock(lock) => return self.unlock(lock),
             Step::Write { .. } | Step::SetSize(_) | Step::EndOfWrites | Step::Sync => {
-                self.state = None;
+                if let Step::Write { offset: 0, bytes } = step {
+                    self.cached = bytes.get(VERSION_OFFSET..).and_then(|rest| rest.first_chunk()).copied();
+                }
+                self.forget_state();
                 return self.add(step);
             }
-            Step::Commit | Step::HandOver(_) => self.state = None,
+            Step::Commit | Step::HandOver(_) => self.forget_state(),
             Step::BeginBatch | Step::RollBackBatch | Step::SetExclusive(_) => {}
         }
         self.add(step)?;
@@ -219,18 +273,30 @@ impl Client {
         Ok(())
     }
 
+    fn forget_state(&mut self) {
+        self.state = None;
+        self.first_page.clear();
+    }
+
     fn lock(&mut self, lock: c_int) -> std::result::Result<(), Trouble> {
         if lock <= self.lock {
             return Ok(());
         }
+        self.header = None;
         // There is nothing between the write lock and an exclusive one.
         if self.lock < ffi::SQLITE_LOCK_RESERVED {
             self.add(Step::Lock(lock))?;
             let locked = if lock == ffi::SQLITE_LOCK_SHARED {
-                self.ask(Question::State, |answer| match answer {
-                    Answer::State(state) => Ok(Some(state)),
+                let mut page = mem::take(&mut self.first_page);
+                let asked = self.ask(Question::State { cached: self.cached }, |answer| match answer {
+                    Answer::State { state, first_page } => {
+                        page.extend(first_page);
+                        Ok(Some(state))
+                    }
                     other => Err(unexpected(&other)),
-                })
+                });
+                self.first_page = page;
+                asked
             } else {
                 self.done().map(|()| self.state)
             };
@@ -240,8 +306,9 @@ impl Client {
                 note_refusal_elsewhere(&self.remote);
             }
             self.state = locked?;
-            if let Some(State { version: Some([a, b, c, d, ..]), .. }) = self.state {
-                self.seen_counter = Some(u32::from_be_bytes([a, b, c, d]));
+            if let Some(State { version: Some(version), .. }) = self.state {
+                self.cached = Some(version);
+                self.seen_counter = version.first_chunk().map(|counter| u32::from_be_bytes(*counter));
             }
         }
         forget_refusal();
@@ -254,7 +321,7 @@ impl Client {
             return Ok(());
         }
         self.lock = lock;
-        self.state = None;
+        self.forget_state();
         // Writes that are not committed are forgotten.
         self.waiting.clear();
         // What was locked there is not locked any more, and SQLite heeds no failure here.
@@ -262,6 +329,15 @@ impl Client {
             return Ok(());
         }
         self.add(Step::Unlock(lock))?;
+        // If it has the write lock, another connection might be refused it though this call has returned; if all that was read is durable,
+        // there is no failure to hear of.
+        let Condition { may_be_lost, has_write_lock } = self.condition;
+        if !may_be_lost && !has_write_lock {
+            if lock == ffi::SQLITE_LOCK_NONE {
+                self.post(Question::Done);
+            }
+            return Ok(());
+        }
         match self.done() {
             Err(Trouble::Lost) if lock == ffi::SQLITE_LOCK_NONE => Ok(()),
             done => done,
@@ -270,11 +346,12 @@ impl Client {
 
     /// As [`MainFile::read`](crate::main_file::MainFile::read).
     pub fn read(&mut self, offset: u64, bytes: &mut [u8]) -> std::result::Result<usize, Trouble> {
-        if let Some(State { version: Some(version), .. }) = &self.state
-            && (offset, bytes.len()) == (VERSION_OFFSET, version.len())
-        {
-            bytes.copy_from_slice(version);
-            return Ok(bytes.len());
+        if let Some(known) = self.known(offset, bytes.len()) {
+            bytes[..known.len()].copy_from_slice(known);
+            let known = known.len();
+            // It is as old as the connection.
+            self.header = None;
+            return Ok(known);
         }
         let len = u32::try_from(bytes.len()).ok().filter(|len| *len <= READ_BYTES_MAX);
         let len = len.ok_or_else(|| Failure::io("SQLite reads more at once than its largest page"))?;
@@ -285,6 +362,17 @@ impl Client {
             }
             other => Err(unexpected(&other)),
         })
+    }
+
+    /// What is known without asking, or fewer bytes where the database ends.
+    fn known(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        if let Some(header) = &self.header {
+            return ((offset, len) == (0, HEADER_BYTES)).then_some(header);
+        }
+        let state = self.state.as_ref()?;
+        let version = state.version.as_ref().filter(|version| (offset, len) == (VERSION_OFFSET as u64, version.len()));
+        let first_page = (offset == 0 && len == self.first_page.len()).then_some(&self.first_page[..]);
+        version.map(|version| &version[..]).or(first_page)
     }
 
     /// Size in bytes.
@@ -319,7 +407,7 @@ impl Client {
     /// Whether what SQLite has in its page cache is what a process found, or an earlier state, that has opened the Tantalum database since the
     /// other one was lost.
     pub fn has_seen_only(&self, found: Epoch) -> bool {
-        if !self.may_be_lost {
+        if !self.condition.may_be_lost {
             return true;
         }
         // Each commit counts the change counter up. What was committed by a process in between would count too.
@@ -330,5 +418,19 @@ impl Client {
 
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // What is amid something, or may be called once more, hangs up.
+        if self.lock > ffi::SQLITE_LOCK_NONE || self.is_lost || Arc::strong_count(&self.remote) > 1 {
+            return;
+        }
+        self.waiting.clear();
+        self.post(Question::Close);
+        if !self.is_lost {
+            self.remote.owner.clone().keep();
+        }
     }
 }

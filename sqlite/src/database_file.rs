@@ -111,14 +111,17 @@ impl TantalumDatabase {
     fn open(directory: &Path, options: &Options, create: bool) -> Result<Self> {
         let deadline = now() + PATIENCE;
         loop {
-            let in_use = match Store::open(directory, options, create) {
+            if let Some(store) = Store::find(directory) {
+                return Ok(Self::Here(store));
+            }
+            // Asked before the directory's lock, which says less and takes longer.
+            if let Some(owner) = Owner::connect(directory)? {
+                return Ok(Self::Elsewhere(owner));
+            }
+            match Store::open(directory, options, create) {
                 Ok(store) => return Ok(Self::Here(store)),
-                Err(error) if error.kind() == ErrorKind::InUse => error,
+                Err(error) if error.kind() == ErrorKind::InUse => wait(deadline, &error)?,
                 Err(error) => return Err(Failure { code: ffi::SQLITE_CANTOPEN, ..error.into() }),
-            };
-            match Owner::connect(directory)? {
-                Some(owner) => return Ok(Self::Elsewhere(owner)),
-                None => wait(deadline, &in_use)?,
             }
         }
     }
@@ -166,7 +169,7 @@ impl Home {
         match (owner, how) {
             (TantalumDatabase::Elsewhere(owner), how) => {
                 let open = Open { id: self.id, inode: self.inode, how, path };
-                Ok(Side::Elsewhere(Box::new(owner.open(&self.directory, &open)?)))
+                Ok(Side::Elsewhere(Box::new(owner.open(&open)?)))
             }
             (TantalumDatabase::Here(store), HowToOpen::Create) => {
                 Ok(Side::here(MainFile::new(Database::create(store, self.id, self.inode, path)?)))

@@ -16,7 +16,7 @@ use crate::{
     database::Database,
     failure::{Failure, Result},
     fragments::{SIZE_KEY, key_of, parts, size_of},
-    protocol::Step,
+    protocol::{Condition, Step},
     super_journal::{Member, Outcome, SuperJournal},
     view::{View, copy_part},
     write_lock::{ConnectionId, Place, Refusal, forget_refusal, note_refusal},
@@ -79,9 +79,8 @@ impl MainFile {
         Epoch { opening: self.database.store.opening(), change_counter: self.database.counter_at_opening }
     }
 
-    /// Whether SQLite may have in its page cache what is not durable yet.
-    pub fn may_be_lost(&self) -> bool {
-        self.may_be_lost
+    pub fn condition(&self) -> Condition {
+        Condition { may_be_lost: self.may_be_lost, has_write_lock: self.holds_write_lock }
     }
 
     /// Takes a step, but for one that hands writes over to a super-journal.

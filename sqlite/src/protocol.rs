@@ -3,7 +3,8 @@
 //!
 //! A message is its length in four bytes, little-endian, and a body. First come a greeting and what is to be opened; then requests, each
 //! of steps in their order and one question at the end. The answer is that of the question, or the failure of the first step that failed,
-//! behind which nothing was done.
+//! behind which nothing was done. When SQLite has closed its connection, that to the socket may be kept, and what is to be opened next
+//! follows.
 
 use std::{
     fs::File,
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::{failure::Failure, pointer::Id};
 
 /// The version of all that is in this file. Processes with different ones refuse each other.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The name of the socket in the directory of the Tantalum database.
 pub(crate) const SOCKET: &str = "sqlite.sock";
@@ -99,22 +100,35 @@ pub(crate) enum Question {
         offset: u64,
         len: u32,
     },
-    /// What SQLite asks first of a database that it has locked.
-    State,
+    /// What SQLite asks first of a database that it has locked; the first page too, if the version is another than this one, with which
+    /// SQLite's page cache is of no use.
+    State {
+        cached: Option<Version>,
+    },
     /// Whether a connection has the write lock.
     IsReserved,
     /// Waits until this connection's turn to write has come, for so many microseconds at most.
     Sleep(u64),
     /// Commits what was handed over to a super-journal.
     CommitTogether(u128),
+    /// SQLite closes the database.
+    Close,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Reply<'a> {
     #[serde(borrow)]
     pub answer: Answer<'a>,
+    pub condition: Condition,
+}
+
+/// What is true of a connection behind a request.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Condition {
     /// SQLite may have in its page cache what is not durable yet.
     pub may_be_lost: bool,
+    /// It has the write lock.
+    pub has_write_lock: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -122,12 +136,23 @@ pub(crate) enum Answer<'a> {
     Done,
     /// To the greeting: how often the Tantalum database has been opened.
     Opening(u64),
-    /// To [`Open`]: the change counter that the database had when the Tantalum database was opened.
-    ChangeCounter(u32),
+    /// To [`Open`].
+    Opened {
+        /// The change counter that the database had when the Tantalum database was opened.
+        change_counter: u32,
+        /// The first [`HEADER_BYTES`] of the database, or fewer if it is shorter.
+        #[serde(with = "serde_bytes")]
+        header: &'a [u8],
+    },
     Size(u64),
     /// Fewer than asked for where the database ends.
     Bytes(#[serde(with = "serde_bytes")] &'a [u8]),
-    State(State),
+    State {
+        state: State,
+        /// Empty if it is not wanted, or there is none.
+        #[serde(with = "serde_bytes")]
+        first_page: &'a [u8],
+    },
     IsReserved(bool),
     Failed(FailureMessage),
 }
@@ -137,12 +162,15 @@ pub(crate) enum Answer<'a> {
 pub(crate) struct State {
     pub size: u64,
     /// By which SQLite knows whether its page cache is out of date; `None` in a database that is empty.
-    pub version: Option<[u8; VERSION_BYTES]>,
+    pub version: Option<Version>,
 }
 
-/// Where the bytes of [`State::version`] are in a database: the change counter, and others that change with it.
-pub(crate) const VERSION_OFFSET: u64 = 24;
-pub(crate) const VERSION_BYTES: usize = 16;
+/// The bytes of a database at [`VERSION_OFFSET`]: the change counter, and others that change with it.
+pub(crate) type Version = [u8; 16];
+pub(crate) const VERSION_OFFSET: usize = 24;
+
+/// What SQLite reads of a database first, before it has locked it.
+pub(crate) const HEADER_BYTES: usize = 100;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct FailureMessage {
@@ -195,11 +223,13 @@ impl Message {
 pub(crate) struct Channel {
     stream: BufReader<UnixStream>,
     body: Vec<u8>,
+    /// Answers that were not waited for.
+    unread: usize,
 }
 
 impl Channel {
     pub fn new(stream: UnixStream) -> Self {
-        Self { stream: BufReader::with_capacity(16 << 10, stream), body: Vec::new() }
+        Self { stream: BufReader::with_capacity(16 << 10, stream), body: Vec::new(), unread: 0 }
     }
 
     pub fn stream(&self) -> &UnixStream {
@@ -210,6 +240,21 @@ impl Channel {
         let len = u32::try_from(message.body_bytes()).map_err(io::Error::other)?;
         message.0[..LENGTH_BYTES].copy_from_slice(&len.to_le_bytes());
         self.stream.get_mut().write_all(&message.0)
+    }
+
+    /// Sends a request whose answer does not matter.
+    pub fn post(&mut self, request: &mut Message) -> io::Result<()> {
+        self.send(request)?;
+        self.unread += 1;
+        Ok(())
+    }
+
+    /// The answer to the request that was sent last.
+    pub fn answer(&mut self) -> io::Result<&[u8]> {
+        for _ in 0..std::mem::take(&mut self.unread) {
+            self.receive()?.ok_or(ErrorKind::UnexpectedEof)?;
+        }
+        Ok(self.receive()?.ok_or(ErrorKind::UnexpectedEof)?)
     }
 
     /// The body of the next message; `None` at the end.

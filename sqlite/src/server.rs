@@ -28,8 +28,8 @@ use crate::{
     main_file::MainFile,
     process,
     protocol::{
-        Address, Answer, Channel, Greeting, HowToOpen, Item, Message, Open, Question, READ_BYTES_MAX, Reply, SOCKET,
-        State, Step, VERSION, VERSION_BYTES, VERSION_OFFSET, invalid, take_part,
+        Address, Answer, Channel, Condition, Greeting, HEADER_BYTES, HowToOpen, Item, Message, Open, Question,
+        READ_BYTES_MAX, Reply, SOCKET, State, Step, VERSION, VERSION_OFFSET, Version, invalid, take_part,
     },
     store::{Store, WeakStore},
     super_journal::{Served, SuperJournal},
@@ -38,12 +38,14 @@ use crate::{
 
 /// Connections of other processes at the same time.
 const CONNECTIONS_MAX: usize = 1000;
-/// How long a client may take to say what it wants to open.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take to say what it wants to open, or to open next.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one may take to read an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a process that exits waits for the transactions of others.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+/// Where the header of a SQLite database has the size of its pages.
+const PAGE_BYTES_OFFSET: usize = 16;
 /// A client sleeps so long at most, and then asks again.
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 
@@ -186,7 +188,7 @@ impl Drop for RunningTransaction {
 
 /// Serves a client until it hangs up.
 fn serve(mut channel: Channel, store: Store, place: Option<Place>) -> io::Result<()> {
-    channel.stream().set_read_timeout(Some(GREETING_TIMEOUT))?;
+    channel.stream().set_read_timeout(Some(OPEN_TIMEOUT))?;
     channel.stream().set_write_timeout(Some(ANSWER_TIMEOUT))?;
     let Some(body) = channel.receive()? else { return Ok(()) };
     let (Greeting { version }, _) = take_part(body)?;
@@ -202,37 +204,54 @@ fn serve(mut channel: Channel, store: Store, place: Option<Place>) -> io::Result
         Ok(Answer::Opening(store.opening()))
     };
     let is_welcome = greeted.is_ok();
-    channel.send(&mut reply(greeted, false))?;
+    channel.send(&mut reply(greeted, Condition::default()))?;
     if !is_welcome {
         return Ok(());
     }
-    let Some(body) = channel.receive()? else { return Ok(()) };
-    let (open, _) = take_part::<Open>(body)?;
-    let opened = match open.how {
-        HowToOpen::Create => Database::create(store, open.id, open.inode, open.path),
-        HowToOpen::Existing { adopts } => Database::open(store, open.id, open.inode, adopts),
-    };
-    let database = match opened {
-        Ok(database) => database,
-        Err(failure) => return channel.send(&mut reply(Err(failure), false)),
-    };
-    channel.send(&mut reply(Ok(Answer::ChangeCounter(database.counter_at_opening)), false))?;
-    channel.stream().set_read_timeout(None)?;
-    let mut connection =
-        Connection { main: MainFile::new(database), handed_over: None, transaction: None, bytes: Vec::new() };
+    // A client that has nothing open keeps no database open.
+    let present = store.downgrade();
+    let mut store = Some(store);
+    let mut bytes = Vec::new();
     while let Some(body) = channel.receive()? {
-        // Whatever a call leaves behind that panicked goes with the connection.
-        let mut message = catch_unwind(AssertUnwindSafe(|| connection.carry_out(body)))
-            .unwrap_or_else(|_| Err(invalid("a call panicked")))?;
-        channel.send(&mut message)?;
-        connection.end_transaction();
+        let (open, _) = take_part::<Open>(body)?;
+        // As for a new client.
+        let Some(store) = store.take().or_else(|| present.upgrade()).filter(|_| !EXIT.lock().has_begun) else {
+            return Ok(());
+        };
+        let opened = match open.how {
+            HowToOpen::Create => Database::create(store, open.id, open.inode, open.path),
+            HowToOpen::Existing { adopts } => Database::open(store, open.id, open.inode, adopts),
+        };
+        let opened = opened.and_then(|database| {
+            let mut connection = Connection::new(database, std::mem::take(&mut bytes));
+            connection.read(0, HEADER_BYTES)?;
+            Ok(connection)
+        });
+        let mut connection = match opened {
+            Ok(connection) => connection,
+            Err(failure) => return channel.send(&mut reply(Err(failure), Condition::default())),
+        };
+        let change_counter = connection.main.epoch().change_counter;
+        channel
+            .send(&mut reply(Ok(Answer::Opened { change_counter, header: &connection.bytes }), Condition::default()))?;
+        channel.stream().set_read_timeout(None)?;
+        while !connection.is_closed {
+            let Some(body) = channel.receive()? else { return Ok(()) };
+            // Whatever a call leaves behind that panicked goes with the connection.
+            let mut message = catch_unwind(AssertUnwindSafe(|| connection.carry_out(body)))
+                .unwrap_or_else(|_| Err(invalid("a call panicked")))?;
+            channel.send(&mut message)?;
+            connection.end_transaction();
+        }
+        bytes = connection.bytes;
+        channel.stream().set_read_timeout(Some(OPEN_TIMEOUT))?;
     }
     Ok(())
 }
 
-fn reply(answer: Result<Answer<'_>>, may_be_lost: bool) -> Message {
+fn reply(answer: Result<Answer<'_>>, condition: Condition) -> Message {
     let answer = answer.unwrap_or_else(|failure| Answer::Failed(failure.into()));
-    Message::of(&Reply { answer, may_be_lost })
+    Message::of(&Reply { answer, condition })
 }
 
 /// A connection of SQLite in another process.
@@ -242,11 +261,16 @@ struct Connection {
     handed_over: Option<Served>,
     /// As long as SQLite has a lock.
     transaction: Option<RunningTransaction>,
-    /// Room for what is read.
+    is_closed: bool,
+    /// What was read.
     bytes: Vec<u8>,
 }
 
 impl Connection {
+    fn new(database: Arc<Database>, bytes: Vec<u8>) -> Self {
+        Self { main: MainFile::new(database), handed_over: None, transaction: None, is_closed: false, bytes }
+    }
+
     fn carry_out(&mut self, body: &[u8]) -> io::Result<Message> {
         let (mut failed, mut rest) = (None, body);
         let question = loop {
@@ -269,33 +293,63 @@ impl Connection {
             return Err(invalid("a request goes on behind its question"));
         }
         if let Some(failure) = failed {
-            return Ok(reply(Err(failure), self.main.may_be_lost()));
+            return Ok(reply(Err(failure), self.main.condition()));
         }
-        let Self { main, bytes, .. } = self;
         let answer = match question {
             Question::Done => Ok(Answer::Done),
-            Question::Size => main.size().map(Answer::Size),
+            Question::Size => self.main.size().map(Answer::Size),
             Question::Read { offset, len } => {
                 if len > READ_BYTES_MAX || offset > i64::MAX as u64 {
                     return Err(invalid(format!("a request to read {len} bytes at {offset}")));
                 }
-                bytes.clear();
-                bytes.resize(len as usize, 0);
-                main.read(offset, bytes).map(|read| Answer::Bytes(&bytes[..read]))
+                self.read(offset, len as usize).map(|()| Answer::Bytes(&self.bytes))
             }
             // The client takes the lock for refused, and would be given the old view with the next one.
-            Question::State => {
-                state(main).map(Answer::State).inspect_err(|_| _ = main.run(Step::Unlock(ffi::SQLITE_LOCK_NONE)))
-            }
-            Question::IsReserved => Ok(Answer::IsReserved(main.is_reserved())),
+            Question::State { cached } => match self.read_state(cached) {
+                Ok(state) => Ok(Answer::State { state, first_page: &self.bytes }),
+                Err(failure) => {
+                    let _ = self.main.run(Step::Unlock(ffi::SQLITE_LOCK_NONE));
+                    Err(failure)
+                }
+            },
+            Question::IsReserved => Ok(Answer::IsReserved(self.main.is_reserved())),
             Question::Sleep(microseconds) => {
                 // This thread serves nothing but the connection, so what it was refused last is what SQLite waits for.
                 sleep_in_turn(Duration::from_micros(microseconds).min(SLEEP_MAX));
                 Ok(Answer::Done)
             }
             Question::CommitTogether(number) => SuperJournal::commit_served(number).map(|()| Answer::Done),
+            Question::Close => {
+                self.is_closed = true;
+                Ok(Answer::Done)
+            }
         };
-        Ok(reply(answer, self.main.may_be_lost()))
+        Ok(reply(answer, self.main.condition()))
+    }
+
+    /// Reads as many of the bytes as there are.
+    fn read(&mut self, offset: u64, len: usize) -> Result<()> {
+        self.bytes.clear();
+        self.bytes.resize(len, 0);
+        let read = self.main.read(offset, &mut self.bytes)?;
+        self.bytes.truncate(read);
+        Ok(())
+    }
+
+    /// Reads the state, and the first page if its version is another than that of SQLite's page cache.
+    fn read_state(&mut self, cached: Option<Version>) -> Result<State> {
+        self.read(0, HEADER_BYTES)?;
+        let version = self.bytes.get(VERSION_OFFSET..).and_then(|rest| rest.first_chunk()).copied();
+        let page_bytes = self.bytes.get(PAGE_BYTES_OFFSET..).and_then(|rest| rest.first_chunk());
+        match page_bytes.map(|bytes| u16::from_be_bytes(*bytes)) {
+            Some(page_bytes) if version != cached => {
+                // So SQLite writes 65,536.
+                let page_bytes = if page_bytes == 1 { 1 << 16 } else { page_bytes.into() };
+                self.read(0, page_bytes)?;
+            }
+            _ => self.bytes.clear(),
+        }
+        Ok(State { size: self.main.size()?, version })
     }
 
     /// If SQLite has let go of its lock.
@@ -320,12 +374,6 @@ fn check(step: &Step<'_>) -> io::Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn state(main: &mut MainFile) -> Result<State> {
-    let mut version = [0; VERSION_BYTES];
-    let read = main.read(VERSION_OFFSET, &mut version)?;
-    Ok(State { size: main.size()?, version: (read == VERSION_BYTES).then_some(version) })
 }
 
 #[cfg(test)]

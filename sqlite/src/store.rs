@@ -51,19 +51,29 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// The Tantalum database in a directory, if this process has it open.
+    pub fn find(directory: &Path) -> Option<Self> {
+        Self::find_in(OPEN.lock().get_or_insert_default(), directory)
+    }
+
+    fn find_in(open: &mut HashMap<PathBuf, Weak<Opened>>, directory: &Path) -> Option<Self> {
+        let real = fs::canonicalize(directory).ok()?;
+        let opened = open.get(&real)?.upgrade()?;
+        if opened.process == process::current() {
+            return Some(Self { opened: Some(opened) });
+        }
+        // It belongs to the parent of this child, which serves it as any other process; the child must not close it.
+        std::mem::forget(opened);
+        open.remove(&real);
+        None
+    }
+
     /// Opens the Tantalum database in a directory, or creates it if that is asked for.
     pub fn open(directory: &Path, options: &Options, create: bool) -> Result<Self> {
         let mut open = OPEN.lock();
         let open = open.get_or_insert_default();
-        if let Ok(real) = fs::canonicalize(directory)
-            && let Some(opened) = open.get(&real).and_then(Weak::upgrade)
-        {
-            if opened.process == process::current() {
-                return Ok(Self { opened: Some(opened) });
-            }
-            // It belongs to the parent of this child, which serves it as any other process; the child must not close it.
-            std::mem::forget(opened);
-            open.remove(&real);
+        if let Some(store) = Self::find_in(open, directory) {
+            return Ok(store);
         }
         let mut builder = Db::builder().create_if_missing(create);
         for (name, value) in &options.settings {
@@ -82,7 +92,7 @@ impl Store {
             return;
         }
         let opened = self.opened();
-        match Server::start(&opened.directory, WeakStore(Arc::downgrade(opened))) {
+        match Server::start(&opened.directory, self.downgrade()) {
             Ok(server) => assert!(opened.server.set(server).is_ok(), "it is served once"),
             Err(error) => {
                 let what = "other processes cannot use the SQLite databases";
@@ -151,6 +161,11 @@ impl Store {
         let counter = now()?;
         counters.insert(id, counter);
         Ok(counter)
+    }
+
+    /// A handle that does not keep it open.
+    pub fn downgrade(&self) -> WeakStore {
+        WeakStore(Arc::downgrade(self.opened()))
     }
 
     pub fn catalog(&self) -> &Table {

@@ -75,6 +75,8 @@ enum Workload {
     Mixed,
     /// 10,000 rows of 100 bytes in one transaction.
     Bulk,
+    /// One row read.
+    Read,
     /// A connection opened, one row read, and the connection closed, as programs do for each request.
     Request,
 }
@@ -226,7 +228,7 @@ fn connect(path: &Path, storage: Storage) -> Result<Connection> {
 
 fn prepare(connection: &Connection, workload: Workload, rows: u64) -> Result<()> {
     match workload {
-        Workload::Update | Workload::Mixed | Workload::Request => {
+        Workload::Update | Workload::Mixed | Workload::Read | Workload::Request => {
             connection.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, value BLOB)")?;
             // In small transactions: of a large one, Tantalum is still busy when it has committed.
             for from in (0..rows).step_by(1000) {
@@ -263,6 +265,7 @@ fn work(
     let id = random.u64(..rows) as i64;
     match workload {
         Workload::Request => read(&open()?, id)?,
+        Workload::Read => read(connection, id)?,
         Workload::Mixed if random.u8(..20) > 0 => read(connection, id)?,
         Workload::Update | Workload::Mixed => {
             let updated =
