@@ -43,6 +43,7 @@ fn role() {
         "hold" => hold(directory),
         "serve" => serve(directory),
         "create" => create(directory, number),
+        "visit" => visit(directory),
         role => panic!("{role} is no role"),
     }
 }
@@ -166,6 +167,20 @@ fn hold(directory: &Path) {
     run(&connection, "BEGIN IMMEDIATE; INSERT INTO t VALUES (-1)");
     say("holds");
     wait_for_end();
+}
+
+/// Has the database open for a moment, and again for each line of its input.
+fn visit(directory: &Path) {
+    let mut lines = std::io::stdin().lines();
+    loop {
+        let connection = connect(directory);
+        let value = query::<i64>(&connection, "SELECT value FROM t");
+        drop(connection);
+        say(&value.to_string());
+        if lines.next().is_none() {
+            return;
+        }
+    }
 }
 
 fn create(directory: &Path, number: usize) {
@@ -402,6 +417,33 @@ fn connections_go_on_when_the_owner_has_gone() {
             run(connection, "DELETE FROM t WHERE value > 1");
         }
     }
+}
+
+/// It keeps the socket for its next connection; the database is closed all the same when no other one has it open.
+#[test]
+fn a_client_without_connections_keeps_no_database_open() {
+    register();
+    let directory = new_database();
+    let connection = connect(directory.path());
+    let mut visitor = Process::start("visit", directory.path(), 0);
+    visitor.wait_for(1);
+    let mut visit_again = |visits: usize| {
+        writeln!(visitor.child.stdin.as_mut().expect("its input")).expect("it reads");
+        visitor.wait_for(visits);
+    };
+    visit_again(2);
+    drop(connection);
+    // A socket that is not used is hung up after ten seconds.
+    let closed = (0..500).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        tantalum::Db::builder().open(directory.path().join("tantalum-sqlite")).is_ok()
+    });
+    assert!(closed, "the socket of a client keeps the database open");
+    visit_again(3);
+    let connection = connect(directory.path());
+    visit_again(4);
+    drop(connection);
+    assert_eq!(visitor.stop(), ["1"; 4]);
 }
 
 #[test]
