@@ -158,3 +158,6 @@ impl Sending<'_> {
         Unreachable::from_string("the member has ended the stream of entries").into()
     }
 }
+
+#[cfg(test)]
+mod tests;
