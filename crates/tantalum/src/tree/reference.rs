@@ -6,7 +6,7 @@ pub(crate) const REFERENCE_BYTES: usize = 8 + 4 + 8;
 /// A large value: which one, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reference {
-    /// Its number among the large values of the table, which no other has ever had.
+    /// Its number among the large values of the table, which no other has had since the database was opened.
     pub id: u64,
     /// Bytes, at most [`MAX_VALUE_BYTES`](crate::limits::MAX_VALUE_BYTES).
     pub length: u32,

@@ -62,7 +62,7 @@ impl BuiltValues {
 }
 
 impl ValueTree {
-    /// A number that no large value of the table has had, nor is to get but by [`set_next_id`](Self::set_next_id).
+    /// As [`new_id`](Self::new_id), but a later call gives it again, unless [`set_next_id`](Self::set_next_id) was called before.
     fn next_unused_id(&self) -> Result<u64> {
         let next = self.next_id.lock();
         next.map_or_else(|| self.next_id(), Ok)

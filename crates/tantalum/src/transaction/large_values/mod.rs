@@ -107,7 +107,7 @@ impl Mark {
 /// The tree with the large values of a table.
 pub(crate) struct ValueTree {
     tree: Tree,
-    /// The next value's number, once it was asked for.
+    /// The next value's number, once it was asked for or a value was deleted.
     next_id: Mutex<Option<u64>>,
 }
 
@@ -154,7 +154,7 @@ impl ValueTree {
         if room >= whole / WORTHY_PART { room } else { whole }
     }
 
-    /// A number that no large value of the table has had. An operation is under way.
+    /// A number that no large value of the table has had since the database was opened, nor has now. An operation is under way.
     fn new_id(&self) -> Result<u64> {
         let mut next = self.next_id.lock();
         let id = match *next {
@@ -167,6 +167,16 @@ impl ValueTree {
         };
         *next = Some(id + 1);
         Ok(id)
+    }
+
+    /// Keeps in mind which numbers were given. Before anything of a value is deleted, since the tree shows no more then that its number
+    /// was given: a task that has read the row, and now reads the value, would take another with that number for it.
+    fn note_ids(&self) -> Result<()> {
+        let mut next = self.next_id.lock();
+        if next.is_none() {
+            *next = Some(self.next_id()?);
+        }
+        Ok(())
     }
 
     /// A number that is above those of all values of which anything is there.
@@ -326,5 +336,25 @@ mod tests {
         let mark = Mark { owner: TableId(7), born: 9 };
         assert_eq!(Mark::decode(&mark.encode()), Some(mark));
         assert_eq!(Mark::decode(b""), None);
+    }
+
+    #[test]
+    fn a_number_is_given_once_while_the_database_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || crate::Db::builder().log_bytes(8 << 20).open(dir.path().join("db")).unwrap();
+        let db = open();
+        let table = db.create_table("t").unwrap();
+        db.put(&table, "key", [7; 50_000]).unwrap();
+        drop((db, table));
+
+        let db = open();
+        let table = db.table("t").unwrap();
+        let values = table.values().expect("it has a large value");
+        let given = values.last_id().unwrap().expect("the value's number");
+        db.delete(&table, "key").unwrap();
+        while values.last_id().unwrap().is_some() {
+            std::thread::yield_now();
+        }
+        assert!(values.new_id().unwrap() > given);
     }
 }

@@ -383,6 +383,7 @@ impl Manager {
         if marks.is_empty() && pieces.is_empty() {
             return Ok(gone);
         }
+        values.note_ids()?;
         let keys = marks.iter().map(|key| &key[..]).chain(pieces.iter().map(|key| &key[..]));
         let writes = keys.map(|key| LeafWrite { key, value: None }).collect();
         let part = Part { tree: PartTree::Values(Arc::clone(values)), writes };
