@@ -2,7 +2,18 @@
 //! together with the call behind them, for nothing is applied before the commit. An answer is waited for only where it says something:
 //! each costs the time in which two processes are woken.
 
-use std::{ffi::c_int, fs, io, mem, os::unix::net::UnixStream, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    ffi::c_int,
+    fs, io, mem,
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use libsqlite3_sys as ffi;
 use tantalum_rt::Mutex;
@@ -11,8 +22,8 @@ use crate::{
     failure::{Failure, Result},
     process,
     protocol::{
-        Address, Answer, Channel, Condition, Greeting, HEADER_BYTES, Item, Message, Open, Question, READ_BYTES_MAX,
-        Reply, STEPS_BYTES, State, Step, VERSION, VERSION_OFFSET, Version, take_part,
+        AGAIN_MAX, Address, Answer, Channel, Condition, Greeting, HEADER_BYTES, Item, Message, Open, Question,
+        READ_BYTES_MAX, Reply, STEPS_BYTES, State, Step, VERSION, VERSION_OFFSET, Version, take_part,
     },
     super_journal::SuperJournal,
     write_lock::{forget_refusal, note_refusal_elsewhere},
@@ -111,12 +122,14 @@ impl Owner {
         drop(channel);
         Ok(Client {
             epoch: Epoch { opening: self.opening, change_counter },
-            remote: Arc::new(Remote { owner: self }),
+            remote: Arc::new(Remote { owner: self, has_slept: AtomicBool::new(false) }),
             lock: ffi::SQLITE_LOCK_NONE,
             waiting: Message::new(),
             header: Some(header),
             state: None,
-            first_page: Vec::new(),
+            pages: HashMap::new(),
+            reads: Vec::new(),
+            last_reads: Vec::new(),
             cached: None,
             seen_counter: Some(change_counter),
             condition: Condition::default(),
@@ -140,6 +153,8 @@ pub(crate) struct Epoch {
 /// The other process, as one connection of SQLite sees it until it is closed.
 pub(crate) struct Remote {
     owner: Owner,
+    /// It has waited for its turn to write.
+    has_slept: AtomicBool,
 }
 
 impl Remote {
@@ -173,6 +188,7 @@ impl Remote {
 
     /// Waits until the turn of this connection to write has come.
     pub fn sleep(&self, at_most: Duration) -> Result<()> {
+        self.has_slept.store(true, Ordering::Relaxed);
         self.ask(Question::Sleep(at_most.as_micros() as u64))
     }
 
@@ -194,8 +210,11 @@ pub(crate) struct Client {
     header: Option<Vec<u8>>,
     /// The database as it was when it was locked, as long as this connection has not changed it.
     state: Option<State>,
-    /// Its first page, if SQLite's page cache is out of date.
-    first_page: Vec<u8>,
+    /// Pages of it that SQLite may read.
+    pages: HashMap<u64, Vec<u8>>,
+    /// The pages that SQLite has read in this transaction, but the first, and in the last one that read any: the first ones of each.
+    reads: Vec<u64>,
+    last_reads: Vec<u64>,
     /// The version of what SQLite has in its page cache, if that is known.
     cached: Option<Version>,
     /// The change counter of what SQLite was shown last; `None` where a commit of its own may have counted up.
@@ -275,7 +294,7 @@ impl Client {
 
     fn forget_state(&mut self) {
         self.state = None;
-        self.first_page.clear();
+        self.pages.clear();
     }
 
     fn lock(&mut self, lock: c_int) -> std::result::Result<(), Trouble> {
@@ -283,37 +302,54 @@ impl Client {
             return Ok(());
         }
         self.header = None;
-        // There is nothing between the write lock and an exclusive one.
-        if self.lock < ffi::SQLITE_LOCK_RESERVED {
+        if lock == ffi::SQLITE_LOCK_SHARED {
+            let locked = self.begin();
+            self.note_refusal(&locked);
+            self.state = Some(locked?);
+        } else if self.lock < ffi::SQLITE_LOCK_RESERVED {
             self.add(Step::Lock(lock))?;
-            let locked = if lock == ffi::SQLITE_LOCK_SHARED {
-                let mut page = mem::take(&mut self.first_page);
-                let asked = self.ask(Question::State { cached: self.cached }, |answer| match answer {
-                    Answer::State { state, first_page } => {
-                        page.extend(first_page);
-                        Ok(Some(state))
-                    }
-                    other => Err(unexpected(&other)),
-                });
-                self.first_page = page;
-                asked
-            } else {
-                self.done().map(|()| self.state)
-            };
-            if let Err(Trouble::Failed(failure)) = &locked
-                && matches!(failure.code, ffi::SQLITE_BUSY | ffi::SQLITE_BUSY_SNAPSHOT)
-            {
-                note_refusal_elsewhere(&self.remote);
-            }
-            self.state = locked?;
-            if let Some(State { version: Some(version), .. }) = self.state {
-                self.cached = Some(version);
-                self.seen_counter = version.first_chunk().map(|counter| u32::from_be_bytes(*counter));
+            // Else there is nothing between the lock that SQLite has and the one that the other process has given it.
+            if !self.condition.has_write_lock {
+                let locked = self.done();
+                self.note_refusal(&locked);
+                locked?;
             }
         }
         forget_refusal();
         self.lock = lock;
         Ok(())
+    }
+
+    /// Begins a transaction. One whose turn to write was waited for locks the database for writing at once: SQLite tries the same again.
+    fn begin(&mut self) -> std::result::Result<State, Trouble> {
+        self.add(Step::Lock(ffi::SQLITE_LOCK_SHARED))?;
+        if self.remote.has_slept.swap(false, Ordering::Relaxed) {
+            self.add(Step::Lock(ffi::SQLITE_LOCK_RESERVED))?;
+        }
+        let mut pages = mem::take(&mut self.pages);
+        let question = Question::State { cached: self.cached, again: self.last_reads.clone() };
+        let asked = self.ask(question, |answer| match answer {
+            Answer::State { state, pages: found } => {
+                pages.extend(found.into_iter().map(|page| (page.offset, page.bytes.to_vec())));
+                Ok(state)
+            }
+            other => Err(unexpected(&other)),
+        });
+        self.pages = pages;
+        let state = asked?;
+        if let Some(version) = state.version {
+            self.cached = Some(version);
+            self.seen_counter = version.first_chunk().map(|counter| u32::from_be_bytes(*counter));
+        }
+        Ok(state)
+    }
+
+    fn note_refusal<T>(&self, locked: &std::result::Result<T, Trouble>) {
+        if let Err(Trouble::Failed(failure)) = locked
+            && matches!(failure.code, ffi::SQLITE_BUSY | ffi::SQLITE_BUSY_SNAPSHOT)
+        {
+            note_refusal_elsewhere(&self.remote);
+        }
     }
 
     fn unlock(&mut self, lock: c_int) -> std::result::Result<(), Trouble> {
@@ -322,6 +358,9 @@ impl Client {
         }
         self.lock = lock;
         self.forget_state();
+        if lock == ffi::SQLITE_LOCK_NONE && !self.reads.is_empty() {
+            self.last_reads = mem::take(&mut self.reads);
+        }
         // Writes that are not committed are forgotten.
         self.waiting.clear();
         // What was locked there is not locked any more, and SQLite heeds no failure here.
@@ -346,6 +385,11 @@ impl Client {
 
     /// As [`MainFile::read`](crate::main_file::MainFile::read).
     pub fn read(&mut self, offset: u64, bytes: &mut [u8]) -> std::result::Result<usize, Trouble> {
+        // A page begins at a multiple of its size.
+        let is_page = offset > 0 && offset.is_multiple_of(bytes.len() as u64) && self.lock > ffi::SQLITE_LOCK_NONE;
+        if is_page && self.reads.len() < AGAIN_MAX && !self.reads.contains(&offset) {
+            self.reads.push(offset);
+        }
         if let Some(known) = self.known(offset, bytes.len()) {
             bytes[..known.len()].copy_from_slice(known);
             let known = known.len();
@@ -371,8 +415,8 @@ impl Client {
         }
         let state = self.state.as_ref()?;
         let version = state.version.as_ref().filter(|version| (offset, len) == (VERSION_OFFSET as u64, version.len()));
-        let first_page = (offset == 0 && len == self.first_page.len()).then_some(&self.first_page[..]);
-        version.map(|version| &version[..]).or(first_page)
+        let page = self.pages.get(&offset).filter(|page| page.len() == len);
+        version.map(|version| &version[..]).or(page.map(Vec::as_slice))
     }
 
     /// Size in bytes.

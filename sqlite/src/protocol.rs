@@ -27,6 +27,8 @@ pub(crate) const SOCKET: &str = "sqlite.sock";
 const BODY_BYTES_MAX: usize = 2 << 20;
 /// SQLite reads a page at a time, and pages have at most 64 KiB.
 pub(crate) const READ_BYTES_MAX: u32 = 1 << 20;
+/// So many pages are sent with the state of a database, beside its first.
+pub(crate) const AGAIN_MAX: usize = 16;
 /// Steps that may wait are sent when they have so many bytes.
 pub(crate) const STEPS_BYTES: usize = 256 << 10;
 
@@ -91,7 +93,7 @@ pub(crate) enum Step<'a> {
     SetExclusive(bool),
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Question {
     /// Nothing but whether all steps were done.
     Done,
@@ -100,10 +102,12 @@ pub(crate) enum Question {
         offset: u64,
         len: u32,
     },
-    /// What SQLite asks first of a database that it has locked; the first page too, if the version is another than this one, with which
-    /// SQLite's page cache is of no use.
+    /// What SQLite asks first of a database that it has locked. If the version is another than that of its page cache, it will read the
+    /// first page, and one that may write will perhaps read again what its last transaction has read: at most [`AGAIN_MAX`] pages, by their
+    /// offsets.
     State {
         cached: Option<Version>,
+        again: Vec<u64>,
     },
     /// Whether a connection has the write lock.
     IsReserved,
@@ -149,9 +153,8 @@ pub(crate) enum Answer<'a> {
     Bytes(#[serde(with = "serde_bytes")] &'a [u8]),
     State {
         state: State,
-        /// Empty if it is not wanted, or there is none.
-        #[serde(with = "serde_bytes")]
-        first_page: &'a [u8],
+        #[serde(borrow)]
+        pages: Vec<Page<'a>>,
     },
     IsReserved(bool),
     Failed(FailureMessage),
@@ -163,6 +166,13 @@ pub(crate) struct State {
     pub size: u64,
     /// By which SQLite knows whether its page cache is out of date; `None` in a database that is empty.
     pub version: Option<Version>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Page<'a> {
+    pub offset: u64,
+    #[serde(with = "serde_bytes")]
+    pub bytes: &'a [u8],
 }
 
 /// The bytes of a database at [`VERSION_OFFSET`]: the change counter, and others that change with it.

@@ -8,6 +8,7 @@
 use std::{
     ffi::c_int,
     fs, io,
+    ops::Range,
     os::unix::net::UnixListener,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
@@ -28,8 +29,8 @@ use crate::{
     main_file::MainFile,
     process,
     protocol::{
-        Address, Answer, Channel, Condition, Greeting, HEADER_BYTES, HowToOpen, Item, Message, Open, Question,
-        READ_BYTES_MAX, Reply, SOCKET, State, Step, VERSION, VERSION_OFFSET, Version, invalid, take_part,
+        AGAIN_MAX, Address, Answer, Channel, Condition, Greeting, HEADER_BYTES, HowToOpen, Item, Message, Open, Page,
+        Question, READ_BYTES_MAX, Reply, SOCKET, State, Step, VERSION, VERSION_OFFSET, Version, invalid, take_part,
     },
     store::{Store, WeakStore},
     super_journal::{Served, SuperJournal},
@@ -254,6 +255,9 @@ fn reply(answer: Result<Answer<'_>>, condition: Condition) -> Message {
     Message::of(&Reply { answer, condition })
 }
 
+/// Pages that were read: their offsets, and where their bytes are.
+type PlacedPages = Vec<(u64, Range<usize>)>;
+
 /// A connection of SQLite in another process.
 struct Connection {
     main: MainFile,
@@ -273,6 +277,7 @@ impl Connection {
 
     fn carry_out(&mut self, body: &[u8]) -> io::Result<Message> {
         let (mut failed, mut rest) = (None, body);
+        let begins = self.main.lock_state() == ffi::SQLITE_LOCK_NONE;
         let question = loop {
             let (item, behind) = take_part::<Item>(rest)?;
             rest = behind;
@@ -293,6 +298,9 @@ impl Connection {
             return Err(invalid("a request goes on behind its question"));
         }
         if let Some(failure) = failed {
+            if begins {
+                self.give_up_locks();
+            }
             return Ok(reply(Err(failure), self.main.condition()));
         }
         let answer = match question {
@@ -304,14 +312,18 @@ impl Connection {
                 }
                 self.read(offset, len as usize).map(|()| Answer::Bytes(&self.bytes))
             }
-            // The client takes the lock for refused, and would be given the old view with the next one.
-            Question::State { cached } => match self.read_state(cached) {
-                Ok(state) => Ok(Answer::State { state, first_page: &self.bytes }),
-                Err(failure) => {
-                    let _ = self.main.run(Step::Unlock(ffi::SQLITE_LOCK_NONE));
-                    Err(failure)
+            Question::State { cached, again } => {
+                if again.len() > AGAIN_MAX || again.iter().any(|offset| *offset > i64::MAX as u64) {
+                    return Err(invalid(format!("a request to read the pages at {again:?}")));
                 }
-            },
+                match self.read_state(cached, again) {
+                    Ok((state, pages)) => Ok(Answer::State { state, pages: self.pages(pages) }),
+                    Err(failure) => {
+                        self.give_up_locks();
+                        Err(failure)
+                    }
+                }
+            }
             Question::IsReserved => Ok(Answer::IsReserved(self.main.is_reserved())),
             Question::Sleep(microseconds) => {
                 // This thread serves nothing but the connection, so what it was refused last is what SQLite waits for.
@@ -327,29 +339,53 @@ impl Connection {
         Ok(reply(answer, self.main.condition()))
     }
 
+    /// A transaction that could not begin has no locks, and no view that the next one would be given: the client takes its lock for refused.
+    fn give_up_locks(&mut self) {
+        // SQLite has been shown nothing that could fail to be confirmed.
+        let _ = self.main.run(Step::Unlock(ffi::SQLITE_LOCK_NONE));
+    }
+
     /// Reads as many of the bytes as there are.
     fn read(&mut self, offset: u64, len: usize) -> Result<()> {
         self.bytes.clear();
-        self.bytes.resize(len, 0);
-        let read = self.main.read(offset, &mut self.bytes)?;
-        self.bytes.truncate(read);
-        Ok(())
+        self.read_more(offset, len).map(drop)
     }
 
-    /// Reads the state, and the first page if its version is another than that of SQLite's page cache.
-    fn read_state(&mut self, cached: Option<Version>) -> Result<State> {
+    /// As [`read`](Self::read), behind what was read before. Returns where the bytes are.
+    fn read_more(&mut self, offset: u64, len: usize) -> Result<Range<usize>> {
+        let from = self.bytes.len();
+        self.bytes.resize(from + len, 0);
+        let read = self.main.read(offset, &mut self.bytes[from..]);
+        self.bytes.truncate(from + *read.as_ref().unwrap_or(&0));
+        read.map(|read| from..from + read)
+    }
+
+    /// Reads the state, and pages that SQLite will read if its page cache has another version.
+    fn read_state(&mut self, cached: Option<Version>, again: Vec<u64>) -> Result<(State, PlacedPages)> {
         self.read(0, HEADER_BYTES)?;
         let version = self.bytes.get(VERSION_OFFSET..).and_then(|rest| rest.first_chunk()).copied();
         let page_bytes = self.bytes.get(PAGE_BYTES_OFFSET..).and_then(|rest| rest.first_chunk());
-        match page_bytes.map(|bytes| u16::from_be_bytes(*bytes)) {
-            Some(page_bytes) if version != cached => {
-                // So SQLite writes 65,536.
-                let page_bytes = if page_bytes == 1 { 1 << 16 } else { page_bytes.into() };
-                self.read(0, page_bytes)?;
+        let mut pages = PlacedPages::new();
+        if let Some(page_bytes) = page_bytes
+            && version != cached
+        {
+            // So SQLite writes 65,536.
+            let page_bytes = match u16::from_be_bytes(*page_bytes) {
+                1 => 1 << 16,
+                bytes => bytes.into(),
+            };
+            // A reader is shown other pages only when they are durable, which takes time; a writer has them confirmed by its commit.
+            let again = if self.main.condition().has_write_lock { again } else { Vec::new() };
+            for offset in [0].into_iter().chain(again) {
+                // What cannot be read is asked for again if it is wanted.
+                pages.extend(self.read_more(offset, page_bytes).ok().map(|bytes| (offset, bytes)));
             }
-            _ => self.bytes.clear(),
         }
-        Ok(State { size: self.main.size()?, version })
+        Ok((State { size: self.main.size()?, version }, pages))
+    }
+
+    fn pages(&self, placed: PlacedPages) -> Vec<Page<'_>> {
+        placed.into_iter().map(|(offset, bytes)| Page { offset, bytes: &self.bytes[bytes] }).collect()
     }
 
     /// If SQLite has let go of its lock.
