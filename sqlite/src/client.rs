@@ -10,7 +10,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -122,7 +122,7 @@ impl Owner {
         drop(channel);
         Ok(Client {
             epoch: Epoch { opening: self.opening, change_counter },
-            remote: Arc::new(Remote { owner: self, has_slept: AtomicBool::new(false) }),
+            remote: Arc::new(Remote { owner: self, patience: AtomicU64::new(0) }),
             lock: ffi::SQLITE_LOCK_NONE,
             waiting: Message::new(),
             header: Some(header),
@@ -153,8 +153,8 @@ pub(crate) struct Epoch {
 /// The other process, as one connection of SQLite sees it until it is closed.
 pub(crate) struct Remote {
     owner: Owner,
-    /// It has waited for its turn to write.
-    has_slept: AtomicBool,
+    /// How long SQLite waits for the turn to write of this connection, in microseconds; 0 if it does not.
+    patience: AtomicU64,
 }
 
 impl Remote {
@@ -180,21 +180,16 @@ impl Remote {
         Ok((taken, condition))
     }
 
-    fn ask(&self, question: Question) -> Result<()> {
-        let mut request = Message::of(&Item::Question(question));
-        let (answered, _) = self.exchange(&mut request, |_| Ok(()))?;
-        answered
-    }
-
-    /// Waits until the turn of this connection to write has come.
-    pub fn sleep(&self, at_most: Duration) -> Result<()> {
-        self.has_slept.store(true, Ordering::Relaxed);
-        self.ask(Question::Sleep(at_most.as_micros() as u64))
+    /// Has the next transaction wait until the turn of this connection to write has come: SQLite tries again at once, and so hears of it
+    /// with all that it needs then.
+    pub fn await_turn(&self, at_most: Duration) {
+        self.patience.store(at_most.as_micros() as u64, Ordering::Relaxed);
     }
 
     /// Commits what connections have handed over to a super-journal.
     pub fn commit_together(&self, number: u128) -> Result<()> {
-        self.ask(Question::CommitTogether(number))
+        let mut request = Message::of(&Item::Question(Question::CommitTogether(number)));
+        self.exchange(&mut request, |_| Ok(()))?.0
     }
 }
 
@@ -282,7 +277,7 @@ impl Client {
                 return self.add(step);
             }
             Step::Commit | Step::HandOver(_) => self.forget_state(),
-            Step::BeginBatch | Step::RollBackBatch | Step::SetExclusive(_) => {}
+            Step::AwaitTurn(_) | Step::BeginBatch | Step::RollBackBatch | Step::SetExclusive(_) => {}
         }
         self.add(step)?;
         self.done()?;
@@ -320,11 +315,16 @@ impl Client {
         Ok(())
     }
 
-    /// Begins a transaction. One whose turn to write was waited for locks the database for writing at once: SQLite tries the same again.
+    /// Begins a transaction. One that waits for its turn to write locks the database for writing at once: SQLite was refused that, and
+    /// tries again.
     fn begin(&mut self) -> std::result::Result<State, Trouble> {
-        self.add(Step::Lock(ffi::SQLITE_LOCK_SHARED))?;
-        if self.remote.has_slept.swap(false, Ordering::Relaxed) {
-            self.add(Step::Lock(ffi::SQLITE_LOCK_RESERVED))?;
+        match self.remote.patience.swap(0, Ordering::Relaxed) {
+            0 => self.add(Step::Lock(ffi::SQLITE_LOCK_SHARED))?,
+            patience => {
+                self.add(Step::AwaitTurn(patience))?;
+                self.add(Step::Lock(ffi::SQLITE_LOCK_SHARED))?;
+                self.add(Step::Lock(ffi::SQLITE_LOCK_RESERVED))?;
+            }
         }
         let mut pages = mem::take(&mut self.pages);
         let question = Question::State { cached: self.cached, again: self.last_reads.clone() };

@@ -83,7 +83,7 @@ impl MainFile {
         Condition { may_be_lost: self.may_be_lost, has_write_lock: self.holds_write_lock }
     }
 
-    /// Takes a step, but for one that hands writes over to a super-journal.
+    /// Takes a step, but for those that concern other connections.
     pub fn run(&mut self, step: Step<'_>) -> Result<()> {
         match step {
             Step::Lock(lock) => self.lock(lock),
@@ -91,7 +91,7 @@ impl MainFile {
             Step::Write { offset, bytes } => self.write(offset, bytes),
             Step::SetSize(size) => self.set_size(size),
             Step::EndOfWrites => self.end_of_writes(None),
-            Step::HandOver(_) => Err(Failure::io("writes are handed over with their super-journal")),
+            Step::AwaitTurn(_) | Step::HandOver(_) => Err(Failure::io("a connection waits for another on its own")),
             Step::Sync => {
                 self.is_synced = Some(true);
                 Ok(())

@@ -73,6 +73,8 @@ pub(crate) enum Item<'a> {
 /// A call of SQLite on an open database that has no result but success.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Step<'a> {
+    /// Waits until the turn to write has come of this connection, which was refused it, for so many microseconds at most.
+    AwaitTurn(u64),
     /// To one of `SQLITE_LOCK_*`.
     Lock(i32),
     Unlock(i32),
@@ -111,8 +113,6 @@ pub(crate) enum Question {
     },
     /// Whether a connection has the write lock.
     IsReserved,
-    /// Waits until this connection's turn to write has come, for so many microseconds at most.
-    Sleep(u64),
     /// Commits what was handed over to a super-journal.
     CommitTogether(u128),
     /// SQLite closes the database.

@@ -325,11 +325,6 @@ impl Connection {
                 }
             }
             Question::IsReserved => Ok(Answer::IsReserved(self.main.is_reserved())),
-            Question::Sleep(microseconds) => {
-                // This thread serves nothing but the connection, so what it was refused last is what SQLite waits for.
-                sleep_in_turn(Duration::from_micros(microseconds).min(SLEEP_MAX));
-                Ok(Answer::Done)
-            }
             Question::CommitTogether(number) => SuperJournal::commit_served(number).map(|()| Answer::Done),
             Question::Close => {
                 self.is_closed = true;
@@ -396,9 +391,18 @@ impl Connection {
     }
 
     fn take(&mut self, step: Step<'_>) -> Result<()> {
-        let Step::HandOver(number) = step else { return self.main.run(step) };
-        let served = self.handed_over.insert(SuperJournal::served(number));
-        self.main.end_of_writes(Some(&served.super_journal))
+        match step {
+            Step::AwaitTurn(microseconds) => {
+                // This thread serves nothing but the connection, so what it was refused last is what SQLite waits for.
+                sleep_in_turn(Duration::from_micros(microseconds).min(SLEEP_MAX));
+                Ok(())
+            }
+            Step::HandOver(number) => {
+                let served = self.handed_over.insert(SuperJournal::served(number));
+                self.main.end_of_writes(Some(&served.super_journal))
+            }
+            step => self.main.run(step),
+        }
     }
 }
 

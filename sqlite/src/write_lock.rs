@@ -179,8 +179,7 @@ pub(crate) fn sleep_in_turn(at_most: Duration) {
         Some(Wanted::Here { database, connection, place }) => {
             database.upgrade().map(|database| database.write_lock.sleep(connection, place, at_most)).is_some()
         }
-        // If that process has ended, SQLite hears of it when it asks again.
-        Some(Wanted::Elsewhere(remote)) => remote.upgrade().is_some_and(|remote| remote.sleep(at_most).is_ok()),
+        Some(Wanted::Elsewhere(remote)) => remote.upgrade().map(|remote| remote.await_turn(at_most)).is_some(),
         None => false,
     };
     if !has_slept {
