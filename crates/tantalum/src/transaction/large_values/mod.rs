@@ -353,7 +353,7 @@ mod tests {
         let given = values.last_id().unwrap().expect("the value's number");
         db.delete(&table, "key").unwrap();
         while values.last_id().unwrap().is_some() {
-            std::thread::yield_now();
+            tantalum_rt::yield_now();
         }
         assert!(values.new_id().unwrap() > given);
     }
