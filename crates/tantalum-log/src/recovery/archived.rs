@@ -91,6 +91,11 @@ impl FoundArchive {
         FoundArchive { archive, scanned, behind, only_here }
     }
 
+    /// The archive, if there is one.
+    pub(super) fn archive(&self) -> Option<&Archive> {
+        self.archive.as_ref()
+    }
+
     /// Makes the archive if there is none, and finds where it goes on. It has no slot of the new epoch yet.
     pub(super) fn open(self, recovery: &Recovery, epoch: u64) -> Result<OpenArchive> {
         let options = recovery.options.archive.clone().expect("an archive was found as the options say");

@@ -23,7 +23,7 @@ pub(crate) struct Member {
     pub(crate) is_hiding: bool,
     /// Bits of the devices that it stands for: itself, or those of an array.
     pub(crate) covers: u64,
-    /// What its two slots hold, if valid, in the order of their offsets.
+    /// What its two slots hold, if valid, in the order of their offsets; of an array, if all its devices have the same.
     pub(crate) slots: [Option<Slot>; 2],
 }
 
@@ -332,12 +332,12 @@ fn assemble(mut members: Members) -> Result<Members> {
     }
     let devices: Vec<_> = members.members.iter().map(|member| Arc::clone(&member.device)).collect();
     let device = first.superblock.layout.array(&devices)?.remove(0);
-    let newest = |parity: usize| {
-        let slots = members.members.iter().filter_map(|member| member.slots[parity].clone());
-        slots.max_by_key(|slot| (slot.newest().epoch, slot.sequence))
+    let common = |place: usize| {
+        let slot = members.members[0].slots[place].as_ref()?;
+        members.members.iter().all(|member| member.slots[place].as_ref() == Some(slot)).then(|| slot.clone())
     };
     let covers = members.members.iter().fold(0, |bits, member| bits | member.covers);
-    let slots = [newest(0), newest(1)];
+    let slots = [common(0), common(1)];
     members.members = vec![Member { device, slots, covers, ..first.clone() }];
     Ok(members)
 }

@@ -40,6 +40,8 @@ use scan::{Scan, Scope, scan};
 
 use crate::archive::{Archive, Scanned};
 use crate::area::{Resume, UsedSection};
+use crate::format::slot::Slot;
+use crate::layout::slot_offset;
 use crate::log_device::LogDevice;
 use crate::scheduler::{SlotWriter, Start, StartArchive, write_slots};
 use crate::{Damage, Error, Log, LogLayout, LogOptions, Lsn, Result, error};
@@ -321,17 +323,18 @@ impl Recovery {
         }
         let mut slots = SlotWriter::new(self.members.slot.clone());
         let (missing, lagging) = (self.members.missing_bits(), self.members.lagging_bits());
+        let mut devices = self.log_devices();
+        self.complete_newest_slot(&mut devices, lagging, &slots)?;
         // The first slot says of archive and devices what the one before did: those that the log went on without may not get it.
         let epoch = slots.begin_epoch(self.end, missing | lagging);
         let archive = self.archive.take().map(|archive| archive.open(self, epoch)).transpose()?;
         let control = archive.as_ref().map(|archive| archive.control());
-        let mut devices = self.log_devices();
         let mirrored_from = if self.options.copies > 1 { copies::restore(self, &mut devices) } else { None };
         slots.set_mirrored(mirrored_from, |member| {
             let device = devices.iter().find(|device| device.device_id == member.device_id);
             device.map(|device| device.hardware)
         });
-        self.write_slots(&mut devices, control, slots.advance())?;
+        self.write_slots(&mut devices, |_| true, control, slots.advance())?;
         stamp(epoch)?;
         // One that follows two copies is needed only for what no device has.
         let is_needed = |archive: &OpenArchive| self.options.copies == 1 || archive.only_here() > slots.checkpoint();
@@ -344,7 +347,7 @@ impl Recovery {
             slots.set_stamped();
         }
         // Both slots know the epoch now: one that is damaged later cannot hide it.
-        self.write_slots(&mut devices, control, slots.advance())?;
+        self.write_slots(&mut devices, |_| true, control, slots.advance())?;
         let archive = archive
             .map(|archive| archive.catch_up(&self.scans, self.members.slot.checkpoint, self.options.hang_timeout))
             .transpose()?;
@@ -352,14 +355,41 @@ impl Recovery {
         Ok(())
     }
 
-    /// Writes a slot to all devices. One that fails is set aside if the log tolerates it.
+    /// Has all devices and the archive have the newest slot, in its place. A power cut may have kept some from getting it; then what stands
+    /// in the place of the next one may be the newest that they have.
+    fn complete_newest_slot(&self, devices: &mut [LogDevice], lagging: u64, newest: &SlotWriter) -> Result<()> {
+        let ((offset, block), slot) = (newest.current(), &self.members.slot);
+        let place = usize::from(offset != slot_offset(0));
+        let lacks = |slots: &[Option<Slot>; 2]| slots[place].as_ref() != Some(slot);
+        // There a power cut would leave but an older one, so the other place gets it first.
+        let has_newest_there = |slots: &[Option<Slot>; 2]| {
+            slots[place].is_some() && Slot::newest_of(slots.iter().flatten()) == slots[place].as_ref()
+        };
+        let slots_of = |device: &LogDevice| {
+            let member = self.members.members.iter().find(|member| member.superblock.ordinal == device.ordinal);
+            member.filter(|_| lagging & 1 << device.ordinal == 0).map(|member| &member.slots)
+        };
+        let archive = self.archive.as_ref().and_then(FoundArchive::archive).filter(|_| slot.archive_run.is_some());
+        let control = |wants: &dyn Fn(&[Option<Slot>; 2]) -> bool| {
+            archive.filter(|archive| wants(&archive.slots)).map(|archive| archive.store.control())
+        };
+        let is_in_the_way = |slots: &[Option<Slot>; 2]| lacks(slots) && has_newest_there(slots);
+        let other = slot_offset(1 - place as u64);
+        let gets_other = |device: &LogDevice| slots_of(device).is_some_and(is_in_the_way);
+        self.write_slots(devices, gets_other, control(&is_in_the_way), (other, Arc::clone(&block)))?;
+        self.write_slots(devices, |device| slots_of(device).is_some_and(lacks), control(&lacks), (offset, block))
+    }
+
+    /// Writes a slot to the devices that get it. One that fails is set aside if the log tolerates it.
     fn write_slots(
         &self,
         devices: &mut [LogDevice],
+        gets_it: impl Fn(&LogDevice) -> bool,
         archive: Option<&Arc<dyn Device>>,
         slot: (u64, Arc<AlignedBuffer>),
     ) -> Result<()> {
-        let healthy: Vec<usize> = (0..devices.len()).filter(|&at| devices[at].is_healthy()).collect();
+        let gets_it = |device: &LogDevice| device.is_healthy() && gets_it(device);
+        let healthy: Vec<usize> = (0..devices.len()).filter(|&at| gets_it(&devices[at])).collect();
         let targets = healthy.iter().map(|&at| devices[at].device()).chain(archive).cloned().collect::<Vec<_>>();
         for (at, outcome) in write_slots(&targets, slot, self.options.hang_timeout).into_iter().enumerate() {
             let Err(error) = outcome.result else { continue };

@@ -124,7 +124,7 @@ impl SlotWriter {
     }
 
     /// The present slot's bytes and its place on every device.
-    pub(super) fn current(&self) -> (u64, Arc<AlignedBuffer>) {
+    pub(crate) fn current(&self) -> (u64, Arc<AlignedBuffer>) {
         (slot_offset(self.slot.sequence), Arc::new(AlignedBuffer::copy_from(&self.slot.encode())))
     }
 }
