@@ -91,7 +91,9 @@ impl MainFile {
             Step::Write { offset, bytes } => self.write(offset, bytes),
             Step::SetSize(size) => self.set_size(size),
             Step::EndOfWrites => self.end_of_writes(None),
-            Step::AwaitTurn(_) | Step::HandOver(_) => Err(Failure::io("a connection waits for another on its own")),
+            Step::AwaitTurn(_) | Step::HandOver(_) => Err(Failure::io(
+                "waiting for a turn and handing over are the server's, which has more than one connection",
+            )),
             Step::Sync => {
                 self.is_synced = Some(true);
                 Ok(())
