@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tantalum::{Builder, MetadataWrites, StoreKind};
+use tantalum::{Builder, MetadataWrites, PageCompression, StoreKind};
 use tantalum_rt::Random;
 
 /// What the log-structured store is told.
@@ -15,6 +15,7 @@ pub(crate) struct Segments {
     fill_percent: u32,
     discards: bool,
     metadata_writes: MetadataWrites,
+    compression: PageCompression,
 }
 
 /// Segments that a device has that may grow.
@@ -35,6 +36,7 @@ impl Segments {
             discards: random.bool(),
             // Fillers use segments up, so that a few stores are enough to have some cleaned.
             metadata_writes: MetadataWrites::ALL[usize::from(random.bool())],
+            compression: PageCompression::ALL[usize::from(random.bool())],
         }
     }
 
@@ -61,6 +63,7 @@ impl Segments {
                 .segment_fill_percent(self.fill_percent)
                 .discard_segments(self.discards)
                 .metadata_writes(self.metadata_writes)
+                .page_compression(self.compression)
         })
     }
 }
@@ -70,10 +73,11 @@ impl fmt::Display for Segments {
         let discarded = if self.discards { ", discarded when free" } else { "" };
         write!(
             f,
-            " in segments of {} KiB filled to {} %{discarded}, metadata written as {}",
+            " in segments of {} KiB filled to {} %{discarded}, metadata written as {}, compression {}",
             self.bytes >> 10,
             self.fill_percent,
-            self.metadata_writes
+            self.metadata_writes,
+            self.compression
         )
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     Change, PAGE_SIZES, PageId, PageKind, Superblock, TableId,
     in_page_logging::{load::Collected, sector::Sector, unit_header::UnitHeader},
     in_place::double_write,
-    log_structured::{map::MapBlock, root::Root, summary::Summary},
+    log_structured::{layout::Place, map::MapBlock, root::Root, summary::Summary},
     page::{
         change, header,
         record::GroupRecord,
@@ -165,24 +165,31 @@ pub fn segment_block(bytes: &mut [u8]) {
     const DATABASE: u128 = STORE as u128;
     let Some(index) = bytes.get(32..36) else { return };
     let number = (0, u32::from_le_bytes([index[0], index[1], index[2], index[3]]) as usize);
+    const PAGE_UNITS: u32 = 16;
     let mut again = [0; 4096];
-    let _found =
-        (Summary::decode(bytes, DATABASE), MapBlock::decode(bytes, number, DATABASE), Root::decode(bytes, DATABASE));
+    let _found = (
+        Summary::decode(bytes, DATABASE, PAGE_UNITS),
+        MapBlock::decode(bytes, number, DATABASE, PAGE_UNITS),
+        Root::decode(bytes, DATABASE),
+    );
     // Else the version and the identity would have to be guessed.
-    if bytes.len() >= 4096 {
-        bytes[12..14].copy_from_slice(&1u16.to_le_bytes());
-        bytes[16..32].copy_from_slice(&DATABASE.to_le_bytes());
-    }
-    Summary::repair_checksum(bytes);
-    if let Some(summary) = Summary::decode(bytes, DATABASE) {
-        assert!(summary.at(4).count() == summary.entries.len() && summary.blocks(4) > summary.filler_blocks);
-        summary.encode(&mut again, DATABASE);
-        assert_eq!(Summary::decode(&again, DATABASE), Some(summary));
-    }
-    MapBlock::repair_checksum(bytes);
-    if let Some(block) = MapBlock::decode(bytes, number, DATABASE) {
-        block.encode(number, DATABASE, &mut again);
-        assert_eq!(MapBlock::decode(&again, number, DATABASE), Some(block));
+    for version in [2u16, 1] {
+        if bytes.len() >= 4096 {
+            bytes[12..14].copy_from_slice(&version.to_le_bytes());
+            bytes[16..32].copy_from_slice(&DATABASE.to_le_bytes());
+        }
+        Summary::repair_checksum(bytes);
+        if let Some(summary) = Summary::decode(bytes, DATABASE, PAGE_UNITS) {
+            let extents = summary.extents(Place(9));
+            assert!(extents.count() == summary.entries.len() && summary.blocks() > summary.filler_blocks);
+            summary.encode(&mut again, DATABASE, PAGE_UNITS);
+            assert_eq!(Summary::decode(&again, DATABASE, PAGE_UNITS), Some(summary));
+        }
+        MapBlock::repair_checksum(bytes);
+        if let Some(block) = MapBlock::decode(bytes, number, DATABASE, PAGE_UNITS) {
+            block.encode(number, DATABASE, PAGE_UNITS, &mut again);
+            assert_eq!(MapBlock::decode(&again, number, DATABASE, PAGE_UNITS), Some(block));
+        }
     }
     Root::repair_checksum(bytes);
     if let Some(root) = Root::decode(bytes, DATABASE) {

@@ -93,7 +93,7 @@ pub struct SegmentInspection {
     pub state: String,
     /// Its blocks of 4 KiB.
     pub blocks: u32,
-    /// Of them, those that are live.
+    /// As many of them as what is live in it takes.
     pub live_blocks: u32,
     /// What was appended to it, as far as that shows: of a segment that is free, what it was used for last.
     pub appends: Vec<AppendInspection>,
@@ -137,6 +137,8 @@ pub struct AppendInspection {
 pub struct EntryInspection {
     /// The block in the segment in which it begins.
     pub block: u32,
+    /// How long it is as it is stored, in bytes: a page that is compressed is shorter than another.
+    pub bytes: usize,
     /// `page`; or of the map `map` for places of pages, `directory` for places of such blocks.
     pub kind: String,
     /// The page's number, or the block's among those of its kind.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tantalum_device::Device;
 
 use crate::{
-    MetadataWrites, PageStore, Protection, Result, Superblock, UnitSizes,
+    MetadataWrites, PageCompression, PageStore, Protection, Result, Superblock, UnitSizes,
     in_page_logging::{Geometry, InPageStore},
     in_place::InPlaceStore,
     log_structured::LogStructuredStore,
@@ -29,6 +29,8 @@ pub struct StoreOptions {
     pub durable_page_writes: bool,
     /// In-page logging merges a unit only if active groups have less than this part of its changes.
     pub carry_over_percent: u32,
+    /// How the log-structured store compresses the pages that it writes.
+    pub compression: PageCompression,
     /// What the log-structured store writes beside pages.
     pub metadata_writes: MetadataWrites,
     /// Whether the log-structured store tells the device which segments are not needed.

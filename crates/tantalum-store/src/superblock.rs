@@ -12,6 +12,8 @@ const MAGIC: [u8; 8] = *b"TANTALUM";
 const VERSION: u16 = 1;
 /// With one of several, which a program that knows only the first would not look into.
 const VERSION_OF_SLOTS: u16 = 2;
+/// Of a log-structured store that may have compressed pages, which a program that knows only the others could not read.
+const VERSION_OF_COMPRESSION: u16 = 3;
 /// More slots than any area will have.
 const MAX_SLOTS: u32 = 1 << 16;
 /// The part of the page that is used: small enough for every page size.
@@ -108,6 +110,8 @@ pub struct Superblock {
     pub double_write_slots: u32,
     /// How a log-structured store cuts the device; `None` in another store.
     pub segments: Option<SegmentSizes>,
+    /// Whether a log-structured store may have compressed pages: it was opened to compress once.
+    pub compressed_pages: bool,
     /// How torn pages are prevented.
     pub protection: Protection,
     /// The last session of the log that was noted here; always `None` where it cannot be written again, with erase units.
@@ -133,7 +137,11 @@ impl Superblock {
     /// The superblock as it is written.
     pub fn encode(&self) -> AlignedBuffer {
         let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
-        let version = if self.double_write_slots > 1 { VERSION_OF_SLOTS } else { VERSION };
+        let version = match self.double_write_slots {
+            _ if self.compressed_pages => VERSION_OF_COMPRESSION,
+            2.. => VERSION_OF_SLOTS,
+            _ => VERSION,
+        };
         block[8..10].copy_from_slice(&version.to_le_bytes());
         block[10] = match self.store_kind {
             StoreKind::InPlace => 0,
@@ -195,8 +203,10 @@ impl Superblock {
             return damaged("it does not begin with TANTALUM".into());
         }
         let version = u16::from_le_bytes([block[8], block[9]]);
-        if version > VERSION_OF_SLOTS {
-            return damaged(format!("its format is version {version}, this program reads up to {VERSION_OF_SLOTS}"));
+        if version > VERSION_OF_COMPRESSION {
+            return damaged(format!(
+                "its format is version {version}, this program reads up to {VERSION_OF_COMPRESSION}"
+            ));
         }
         let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let u128_at = |at: usize| u128::from_le_bytes(block[at..at + 16].try_into().expect("sixteen bytes"));
@@ -244,6 +254,10 @@ impl Superblock {
         {
             return damaged(format!("a double-write area of {double_write_slots} slots is not possible"));
         }
+        let compressed_pages = version == VERSION_OF_COMPRESSION;
+        if compressed_pages && store_kind != StoreKind::LogStructured {
+            return damaged(format!("its format is version {version}, which no store {store_kind} has"));
+        }
         let session = match &block[SESSION.start..SESSION.end + 4] {
             noted if noted.iter().all(|byte| *byte == 0) => None,
             _ if crc32c::crc32c(&block[SESSION]) != u32_at(SESSION.end) => {
@@ -259,6 +273,7 @@ impl Superblock {
             units,
             segments,
             double_write_slots,
+            compressed_pages,
             protection,
             session,
         })

@@ -16,7 +16,7 @@ use tantalum_rt::{Random, Simulation};
 
 use crate::{
     Change, DoubleWrite, Error, ErrorKind, Load, NoSuperblock, PageBatch, PageId, PageKind, PageStore, Protection,
-    StoreKind, Superblock, TableId,
+    SegmentSizes, StoreKind, Superblock, TableId,
     in_place::{
         InPlaceStore,
         double_write::{AmongOthers, Header},
@@ -71,7 +71,12 @@ pub(super) fn page(id: PageId, version: u64) -> Vec<u8> {
     header::clear(&mut page, id);
     let format = Change::Format { kind: PageKind::Overflow, level: 0, owner: TableId(1) };
     change::apply(&mut page, &format).unwrap();
-    page[header::HEADER_BYTES..].fill(version as u8);
+    let body = &mut page[header::HEADER_BYTES..];
+    body.fill(version as u8);
+    // A part of them cannot be compressed, from none to all.
+    let mut random = Random::with_seed(id.0 ^ version << 32);
+    let random_bytes = body.len() * random.usize(0..5) / 4;
+    body[..random_bytes].fill_with(|| random.u8(..));
     header::set_lsn(&mut page, Lsn::new(version));
     page
 }
@@ -433,6 +438,7 @@ fn superblock(page_size: u32) -> Superblock {
         units: None,
         double_write_slots: 8,
         segments: None,
+        compressed_pages: false,
         protection: Protection::FullPageImages,
         session: None,
     }
@@ -457,8 +463,25 @@ fn either_copy_of_the_superblock_is_enough() {
 #[test]
 fn a_superblock_of_a_newer_version_is_named_as_such() {
     let mut block = superblock(4096).encode();
-    block[8] = 3;
-    assert!(matches!(Superblock::decode(&block), Err(NoSuperblock::Damaged(what)) if what.contains("version 3")));
+    block[8] = 4;
+    assert!(matches!(Superblock::decode(&block), Err(NoSuperblock::Damaged(what)) if what.contains("version 4")));
+}
+
+#[test]
+fn only_a_store_that_may_have_compressed_pages_is_refused_by_older_programs() {
+    let plain = Superblock {
+        store_kind: StoreKind::LogStructured,
+        double_write_slots: 1,
+        segments: Some(SegmentSizes { segment: 1 << 20, fill_percent: 80 }),
+        ..superblock(4096)
+    };
+    let compressing = Superblock { compressed_pages: true, ..plain };
+    assert_eq!((plain.encode()[8], compressing.encode()[8]), (1, 3));
+    assert_eq!(Superblock::decode(&compressing.encode()), Ok(compressing));
+    let in_place = Superblock { compressed_pages: true, segments: None, ..superblock(4096) };
+    assert!(
+        matches!(Superblock::decode(&in_place.encode()), Err(NoSuperblock::Damaged(what)) if what.contains("in-place"))
+    );
 }
 
 #[test]

@@ -53,6 +53,7 @@ fn copy(db: &Db, to: &Path) -> Result<()> {
         segment_bytes,
         segment_fill_percent,
         discard_segments,
+        page_compression,
         metadata_writes,
         ..
     } = db.settings();
@@ -65,6 +66,7 @@ fn copy(db: &Db, to: &Path) -> Result<()> {
         segment_bytes,
         segment_fill_percent,
         discard_segments,
+        page_compression,
         metadata_writes,
         ..db.settings().without_places()
     };

@@ -20,6 +20,7 @@ pub fn in_place_store(
         units: None,
         double_write_slots: area.as_ref().map_or(1, |area| DoubleWrite::slots_in(area.capacity_bytes(), page_size)),
         segments: None,
+        compressed_pages: false,
         protection,
         session: None,
     };

@@ -83,12 +83,12 @@ fn print_segment(segment: &SegmentInspection) -> Result<()> {
     let mut out = Out::new();
     let SegmentInspection { segment: number, offset_bytes, state, blocks, live_blocks, appends, .. } = segment;
     out.line(format_args!("segment {number} at byte {offset_bytes}: {state}, {live_blocks} of {blocks} blocks live"))?;
-    let mut table = Table::new(["block", "append", "stream", "what", "number", "LSN", ""]);
+    let mut table = Table::new(["block", "append", "stream", "what", "number", "bytes", "LSN", ""]);
     for append in appends {
         let earlier = if append.is_of_this_session { "" } else { "of an earlier session" };
         let [what, none] = ["summary", ""].map(str::to_owned);
-        let (block, sequence) = (append.block.to_string(), append.sequence.to_string());
-        table.row([block, sequence.clone(), append.stream.clone(), what, none.clone(), none, earlier.to_owned()]);
+        let (block, sequence, stream) = (append.block.to_string(), append.sequence.to_string(), append.stream.clone());
+        table.row([block, sequence.clone(), stream, what, none.clone(), none.clone(), none, earlier.to_owned()]);
         for entry in &append.entries {
             let lsn = entry.lsn.map_or_else(String::new, |lsn| lsn.to_string());
             let state = if entry.is_live { "live" } else { "dead" };
@@ -98,6 +98,7 @@ fn print_segment(segment: &SegmentInspection) -> Result<()> {
                 append.stream.clone(),
                 entry.kind.clone(),
                 entry.number.to_string(),
+                entry.bytes.to_string(),
                 lsn,
                 state.to_owned(),
             ]);

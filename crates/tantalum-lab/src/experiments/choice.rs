@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tantalum::{Barriers, LogLayout, MetadataWrites, StoreKind, TornPageProtection};
+use tantalum::{Barriers, LogLayout, MetadataWrites, PageCompression, StoreKind, TornPageProtection};
 use tantalum_flash::{Kind, Profile};
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::tpcc::{Parameters, Scale};
@@ -106,7 +106,10 @@ impl Way {
             loads_itself,
             pages: match store {
                 StoreKind::InPlace => Pages::InPlace { protection: TornPageProtection::Auto, durable_writes: false },
-                StoreKind::LogStructured => Pages::LogStructured { segment_bytes, fill_percent, metadata },
+                StoreKind::LogStructured => {
+                    let compression = PageCompression::None;
+                    Pages::LogStructured { segment_bytes, fill_percent, metadata, compression }
+                }
                 StoreKind::InPageLogging => Pages::InPageLogging,
             },
             barriers: Barriers::Auto,

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tantalum::{Barriers, MetadataWrites, TornPageProtection};
+use tantalum::{Barriers, MetadataWrites, PageCompression, TornPageProtection};
 use tantalum_flash::{Kind as Device, Profile};
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::tpcc::{Kind, Mix, Parameters, Scale};
@@ -97,7 +97,8 @@ const NILFS2: Pages = log_structured(MetadataWrites::Nilfs2);
 const OWN: Pages = log_structured(MetadataWrites::Own);
 
 const fn log_structured(metadata: MetadataWrites) -> Pages {
-    Pages::LogStructured { segment_bytes: SEGMENT_BYTES, fill_percent: 80, metadata }
+    let compression = PageCompression::None;
+    Pages::LogStructured { segment_bytes: SEGMENT_BYTES, fill_percent: 80, metadata, compression }
 }
 
 /// The paper's file systems sent no barriers, and its drives cached writes.

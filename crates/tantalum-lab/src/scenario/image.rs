@@ -61,9 +61,10 @@ impl Pages {
                     server.expert(|expert| expert.torn_page_protection(protection).durable_page_writes(durable_writes));
                 (server, Devices::on_data_device(data, page_bytes, log)?)
             }
-            Self::LogStructured { metadata, .. } => {
-                let server =
-                    server.page_store(StoreKind::LogStructured).expert(|expert| expert.metadata_writes(metadata));
+            Self::LogStructured { metadata, compression, .. } => {
+                let server = server
+                    .page_store(StoreKind::LogStructured)
+                    .expert(|expert| expert.metadata_writes(metadata).page_compression(compression));
                 (server, Devices { data, double_write: None, log })
             }
             Self::InPageLogging => {

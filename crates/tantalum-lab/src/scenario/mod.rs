@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Barriers, LogLayout, MetadataWrites, PageCleaning, TornPageProtection};
+use tantalum::{Barriers, LogLayout, MetadataWrites, PageCleaning, PageCompression, TornPageProtection};
 use tantalum_flash::Profile;
 use tantalum_rt::{Mutex, simulation::LockCharges};
 use tantalum_workloads::{
@@ -85,7 +85,7 @@ pub(crate) enum Contents {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pages {
     InPlace { protection: TornPageProtection, durable_writes: bool },
-    LogStructured { segment_bytes: u32, fill_percent: u32, metadata: MetadataWrites },
+    LogStructured { segment_bytes: u32, fill_percent: u32, metadata: MetadataWrites, compression: PageCompression },
     InPageLogging,
 }
 
@@ -262,8 +262,9 @@ impl Scenario {
                 Pages::InPlace { .. } => {
                     Pages::InPlace { protection: TornPageProtection::DoubleWrite, durable_writes: false }
                 }
-                Pages::LogStructured { segment_bytes, fill_percent, .. } => {
-                    Pages::LogStructured { segment_bytes, fill_percent, metadata: MetadataWrites::default() }
+                Pages::LogStructured { segment_bytes, fill_percent, compression, .. } => {
+                    let metadata = MetadataWrites::default();
+                    Pages::LogStructured { segment_bytes, fill_percent, metadata, compression }
                 }
                 Pages::InPageLogging => Pages::InPageLogging,
             },

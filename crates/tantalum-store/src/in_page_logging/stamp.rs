@@ -157,6 +157,7 @@ mod tests {
             units: Some(UnitSizes { unit: 128 << 10, region: 8192, sector: 512 }),
             double_write_slots: 1,
             segments: None,
+            compressed_pages: false,
             protection: Protection::Store,
             session: None,
         }

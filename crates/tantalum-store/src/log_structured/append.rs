@@ -3,16 +3,19 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    ops::Range,
     sync::atomic::Ordering,
     time::Duration,
 };
 
 use tantalum_device::Durability;
+use tantalum_log::Lsn;
 use tantalum_rt::{Condvar, Instant, Mutex, now};
 
 use super::{
     Shared,
-    layout::{BLOCK_BYTES, Place},
+    compression::{Compressor, PageCompression},
+    layout::{BLOCK_BYTES, BLOCK_UNITS, Extent, UNIT_BYTES},
     maintenance::Maintenance,
     nilfs2,
     segment_counters::Counters,
@@ -36,7 +39,7 @@ pub struct BatchQueue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    waiting: VecDeque<(u64, PageBatch)>,
+    waiting: VecDeque<(u64, ImageBatch)>,
     results: BTreeMap<u64, Result<()>>,
     tickets: u64,
     is_writing: bool,
@@ -44,10 +47,10 @@ struct QueueState {
 
 impl QueueState {
     /// The batches that the next append is for.
-    fn take(&mut self) -> Vec<(u64, PageBatch)> {
+    fn take(&mut self) -> Vec<(u64, ImageBatch)> {
         let mut pages = 0;
-        let fits = |(_, batch): &&(u64, PageBatch)| {
-            pages += batch.ids().len();
+        let fits = |(_, images): &&(u64, ImageBatch)| {
+            pages += images.batch.ids().len();
             pages <= ENTRIES_MAX
         };
         let count = self.waiting.iter().take_while(fits).count().max(1);
@@ -57,11 +60,11 @@ impl QueueState {
 
 impl BatchQueue {
     /// Has a batch appended, together with those that other tasks store; by this task, with `append`, if none is appending.
-    fn store(&self, batch: &PageBatch, append: impl Fn(&[(u64, PageBatch)]) -> Result<()>) -> Result<()> {
+    fn store(&self, images: ImageBatch, append: impl Fn(&[(u64, ImageBatch)]) -> Result<()>) -> Result<()> {
         let mut state = self.state.lock();
         let ticket = state.tickets;
         state.tickets += 1;
-        state.waiting.push_back((ticket, batch.clone()));
+        state.waiting.push_back((ticket, images));
         loop {
             if let Some(result) = state.results.remove(&ticket) {
                 return result;
@@ -99,16 +102,74 @@ impl BatchQueue {
     }
 }
 
+/// A batch of pages, and what is to be stored of each.
+#[derive(Debug)]
+struct ImageBatch {
+    batch: PageBatch,
+    /// The images of those that are compressed.
+    compressed: Vec<u8>,
+    /// Where each page's image is; `None` for one that is stored as it is.
+    ranges: Vec<Option<Range<usize>>>,
+}
+
+impl ImageBatch {
+    fn of(batch: &PageBatch, compression: PageCompression, page_bytes: usize) -> Self {
+        let mut compressed = Vec::new();
+        let ranges = match compression {
+            PageCompression::None => vec![None; batch.ids().len()],
+            PageCompression::Lz4 => {
+                let mut compressor = Compressor::new(page_bytes);
+                let mut compress = |page: &[u8]| {
+                    let start = compressed.len();
+                    compressor.add(page, &mut compressed).then_some(start..compressed.len())
+                };
+                batch.pages().map(|(_, page)| compress(page)).collect()
+            }
+        };
+        Self { batch: batch.clone(), compressed, ranges }
+    }
+
+    fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        self.batch.pages().zip(&self.ranges).map(|((id, page), range)| Item {
+            id,
+            lsn: header::lsn(page),
+            crc: header::checksum(page),
+            image: range.clone().map_or(page, |range| &self.compressed[range]),
+            from: None,
+            stamp: 0,
+        })
+    }
+}
+
 /// A page to append.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
     pub id: PageId,
-    /// Its bytes, sealed.
-    pub bytes: &'a [u8],
+    /// Its last change, and its checksum, as its header has them.
+    pub lsn: Lsn,
+    pub crc: u32,
+    /// What is stored of it.
+    pub image: &'a [u8],
     /// Where cleaning read it.
-    pub from: Option<Place>,
+    pub from: Option<Extent>,
     /// When it was stored.
     pub stamp: u64,
+}
+
+impl Item<'_> {
+    fn units(&self) -> u32 {
+        (self.image.len() / UNIT_BYTES) as u32
+    }
+}
+
+/// The units that pages take.
+fn units(items: &[Item<'_>]) -> u64 {
+    items.iter().map(|item| u64::from(item.units())).sum()
+}
+
+/// Puts pages that are stored as they are in front: each of them begins a block then, and is read without those beside it.
+pub fn whole_pages_first(items: &mut [Item<'_>], page_bytes: usize) {
+    items.sort_by_key(|item| item.image.len() < page_bytes);
 }
 
 impl Shared {
@@ -117,32 +178,29 @@ impl Shared {
     /// # Errors
     /// When the device cannot write, or there is no room.
     pub(super) fn store_batch(&self, batch: &PageBatch) -> Result<()> {
-        self.batches.store(batch, |batches| self.append_all(batches))
+        let images = ImageBatch::of(batch, self.compression, self.io.layout.page_bytes());
+        self.batches.store(images, |batches| self.append_all(batches))
     }
 
-    fn append_all(&self, batches: &[(u64, PageBatch)]) -> Result<()> {
-        let layout = self.io.layout;
-        let pages: usize = batches.iter().map(|(_, batch)| batch.ids().len()).sum();
+    fn append_all(&self, batches: &[(u64, ImageBatch)]) -> Result<()> {
+        let mut items: Vec<Item<'_>> = batches.iter().flat_map(|(_, images)| images.items()).collect();
+        whole_pages_first(&mut items, self.io.layout.page_bytes());
         let stamp = {
             let mut table = self.table.write();
-            table.clock += pages as u64 * u64::from(layout.page_blocks());
+            table.clock += units(&items).div_ceil(BLOCK_UNITS.into());
             table.clock
         };
-        let items = batches.iter().flat_map(|(_, batch)| {
-            let pages = batch.bytes().chunks_exact(layout.page_bytes());
-            batch.ids().iter().zip(pages).map(|(&id, bytes)| Item { id, bytes, from: None, stamp })
-        });
-        let items: Vec<Item<'_>> = items.collect();
+        items.iter_mut().for_each(|item| item.stamp = stamp);
         let mut rest = &items[..];
         while !rest.is_empty() {
-            let slot = self.slot_for_new_pages(rest.len())?;
+            let slot = self.slot_for_new_pages(units(rest))?;
             rest = &rest[self.append(slot, rest)?..];
         }
         Ok(())
     }
 
-    /// Where so many new pages go, or as many as a segment has room for, once there is room for them.
-    fn slot_for_new_pages(&self, pages: usize) -> Result<Slot> {
+    /// Where new pages of so many units go, or as many as a segment has room for, once there is room for them.
+    fn slot_for_new_pages(&self, units: u64) -> Result<Slot> {
         let mut waited_since = None;
         loop {
             if self.must_begin() {
@@ -151,7 +209,7 @@ impl Shared {
             let (slot, is_work_due, is_exhausted) = {
                 let mut table = self.table.write();
                 let waited = waited_since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
-                let has_room = table.is_exhausted() || table.free_space().has_room_for(pages, waited);
+                let has_room = table.is_exhausted() || table.free_space().has_room_for(units, waited);
                 let slot = has_room.then(|| table.slot_for_new_pages()).flatten();
                 (slot, table.is_work_due(), table.is_exhausted())
             };
@@ -187,28 +245,35 @@ impl Shared {
     pub(super) fn append(&self, slot: Slot, items: &[Item<'_>]) -> Result<usize> {
         let (io, layout) = (&self.io, self.io.layout);
         let room = layout.segment_blocks() - slot.block - 1;
-        let fit = (room / layout.page_blocks()) as usize;
-        let items = &items[..items.len().min(fit).min(ENTRIES_MAX)];
+        let mut used_units = 0;
+        let fits = |item: &&Item<'_>| {
+            used_units += item.units();
+            used_units <= room * BLOCK_UNITS
+        };
+        let items = &items[..items.iter().take(ENTRIES_MAX).take_while(fits).count()];
         assert!(!items.is_empty(), "a segment is left when no page fits any more");
         let is_hot = slot.stream == Stream::Hot;
         let filler_blocks = match self.metadata_writes {
             MetadataWrites::Nilfs2 if is_hot => {
                 let blocks = nilfs2::metadata_blocks(items.iter().map(|item| item.id), layout.page_blocks());
-                blocks.min(room - items.len() as u32 * layout.page_blocks())
+                blocks.min(room - units(items).div_ceil(BLOCK_UNITS.into()) as u32)
             }
             _ => 0,
         };
         let entry = |item: &Item<'_>| Entry::Page {
             id: item.id,
-            lsn: header::lsn(item.bytes),
-            crc: header::checksum(item.bytes),
+            lsn: item.lsn,
+            crc: item.crc,
             from: item.from,
+            units: item.units(),
         };
         let stamp = items.iter().map(|item| item.stamp).max().unwrap_or(0);
         let summary = slot.summary(stamp, items.iter().map(entry).collect(), filler_blocks);
         let pages = |buffer: &mut [u8]| {
-            for (item, place) in items.iter().zip(buffer.chunks_exact_mut(layout.page_bytes())) {
-                place.copy_from_slice(item.bytes);
+            let mut at = 0;
+            for item in items {
+                buffer[at..at + item.image.len()].copy_from_slice(item.image);
+                at += item.image.len();
             }
         };
         let written = io.write(&summary, Durability::Durable, pages);
@@ -221,6 +286,9 @@ impl Shared {
         Counters::add(&io.counters.filler_bytes_written, u64::from(filler_blocks) * BLOCK_BYTES as u64);
         let moved_or_stored = if is_hot { &io.counters.pages_stored } else { &io.counters.pages_moved };
         Counters::add(moved_or_stored, items.len() as u64);
+        if is_hot {
+            Counters::add(&io.counters.bytes_stored, units(items) * UNIT_BYTES as u64);
+        }
         Ok(items.len())
     }
 }

@@ -2,7 +2,7 @@
 //! can be written again, and checkpoints the map.
 //!
 //! Which segment is cleaned is decided by what waiting would save ("Efficiently Reclaiming Space in a Log Structured Store",
-//! Lomet and Luo, ICDE 2021: minimum declining cost). Each block won costs as much as `live / dead` moved ones; that falls the
+//! Lomet and Luo, ICDE 2021: minimum declining cost). Each unit won costs as much as `live / dead` moved ones; that falls the
 //! sooner the more often the live pages change, which is the less likely the longer ago the youngest of them was stored. So the
 //! segment is taken in which it falls least: with the largest `dead^2 * age / live`. What moves goes to a stream of its own, so that
 //! what rarely changes gathers apart from what often does.
@@ -18,13 +18,14 @@ use std::{
     time::Duration,
 };
 
-use tantalum_device::AlignedBuffer;
+use tantalum_log::Lsn;
 use tantalum_rt::{JoinHandle, Parker, Unparker, now};
 
 use super::{
     Shared,
-    append::Item,
-    layout::{BLOCK_BYTES, Place},
+    append::{Item, whole_pages_first},
+    compression,
+    layout::{BLOCK_BYTES, BLOCK_UNITS, Extent, UNIT_BYTES},
     maintenance::Maintenance,
     segment_counters::Counters,
     summary::ENTRIES_MAX,
@@ -197,15 +198,24 @@ impl Cleaner<'_> {
 
 /// Segments that are cleaned at once, if they have little that is live.
 const VICTIMS_MAX: usize = 16;
-/// Dead blocks between live ones that are rather read than skipped.
-const GAP_BLOCKS: u32 = 4;
+/// Dead bytes between live pages that are rather read than skipped.
+const GAP_BYTES: u64 = 4 * BLOCK_BYTES as u64;
 
 /// A page that cleaning has read.
 struct Survivor {
     id: PageId,
-    from: Place,
+    lsn: Lsn,
+    crc: u32,
+    from: Extent,
     stamp: u64,
-    bytes: AlignedBuffer,
+    image: Vec<u8>,
+}
+
+impl Survivor {
+    fn item(&self) -> Item<'_> {
+        let Self { id, lsn, crc, from, stamp, ref image } = *self;
+        Item { id, lsn, crc, image, from: Some(from), stamp }
+    }
 }
 
 impl Maintenance<'_> {
@@ -229,19 +239,17 @@ impl Maintenance<'_> {
         if victims.is_empty() {
             return Ok(0);
         }
-        let live_blocks: u64 = {
+        let live_units: u64 = {
             let table = table.read();
-            victims.iter().map(|victim| u64::from(table.segments.get(*victim).live_blocks())).sum()
+            victims.iter().map(|victim| u64::from(table.segments.get(*victim).live_units())).sum()
         };
         let mut survivors = Vec::new();
         for &victim in victims {
             self.touch_map_blocks(victim);
-            self.read_survivors(victim, &mut survivors)?;
+            self.read_survivors(victim, &mut survivors);
         }
-        let items: Vec<Item<'_>> = survivors
-            .iter()
-            .map(|page| Item { id: page.id, bytes: &page.bytes, from: Some(page.from), stamp: page.stamp })
-            .collect();
+        let mut items: Vec<Item<'_>> = survivors.iter().map(Survivor::item).collect();
+        whole_pages_first(&mut items, io.layout.page_bytes());
         let mut rest = &items[..];
         while !rest.is_empty() {
             let Some(slot) = table.write().slot_for_moved_pages() else { return Ok(0) };
@@ -251,7 +259,7 @@ impl Maintenance<'_> {
         let cleaned = victims.len() as u64;
         Counters::add(&io.counters.segments_cleaned, cleaned);
         Counters::add(&io.counters.bytes_cleaned, cleaned * io.layout.segment_bytes());
-        Counters::add(&io.counters.live_bytes_cleaned, live_blocks * BLOCK_BYTES as u64);
+        Counters::add(&io.counters.live_bytes_cleaned, live_units * UNIT_BYTES as u64);
         self.free_segments();
         Ok(victims.len())
     }
@@ -263,51 +271,50 @@ impl Maintenance<'_> {
         if table.segments.get(segment).map_blocks == 0 {
             return;
         }
-        let is_here = |place: Place| io.layout.segment_of(place).is_some_and(|(found, _)| found == segment);
-        let here: Vec<_> = table.map.blocks().filter(|(_, place)| is_here(*place)).map(|(number, _)| number).collect();
+        let is_here = |offset| io.layout.segment_at(offset).is_some_and(|(found, _)| found == segment);
+        let blocks = table.map.blocks().filter(|(_, place)| is_here(place.offset()));
+        let here: Vec<_> = blocks.map(|(number, _)| number).collect();
         here.into_iter().for_each(|number| table.map.touch(number));
         table.segments.get_mut(segment).is_map_leaving = true;
     }
 
     /// Reads the pages of a segment that are live. What cannot be read stays, and the segment with it.
-    fn read_survivors(&self, segment: u32, survivors: &mut Vec<Survivor>) -> Result<()> {
+    fn read_survivors(&self, segment: u32, survivors: &mut Vec<Survivor>) {
         let Shared { io, table, .. } = self.shared;
         let (live, stamp) = {
             let table = table.read();
             let found = table.segments.get(segment);
             let here = |id: &PageId| {
-                let place = table.map.get(*id)?;
-                let (other, block) = io.layout.segment_of(place)?;
-                (other == segment).then_some((block, *id))
+                let extent = table.map.get(*id)?;
+                (io.layout.segment_of(extent) == Some(segment)).then_some((extent, *id))
             };
-            let mut live: Vec<(u32, PageId)> = found.pages.iter().filter_map(here).collect();
-            live.sort_unstable_by_key(|(block, _)| *block);
+            let mut live: Vec<(Extent, PageId)> = found.pages.iter().filter_map(here).collect();
+            live.sort_unstable();
             live.dedup();
             (live, found.stamp)
         };
-        let page_blocks = io.layout.page_blocks();
-        let is_near = |a: &(u32, PageId), b: &(u32, PageId)| b.0 <= a.0 + page_blocks + GAP_BLOCKS;
+        let mut page = vec![0; io.layout.page_bytes()];
+        let is_near = |a: &(Extent, PageId), b: &(Extent, PageId)| b.0.offset() <= a.0.end() + GAP_BYTES;
         for run in live.chunk_by(is_near) {
-            let (first, last) = (run[0].0, run[run.len() - 1].0);
-            let mut buffer = AlignedBuffer::zeroed((last + page_blocks - first) as usize * BLOCK_BYTES);
-            if let Err(error) = io.read(io.layout.place(segment, first), &mut buffer) {
-                self.note_stuck(segment, &error);
-                continue;
-            }
-            Counters::add(&io.counters.bytes_read_to_clean, buffer.len() as u64);
-            for &(block, id) in run {
-                let at = (block - first) as usize * BLOCK_BYTES;
-                let bytes = AlignedBuffer::copy_from(&buffer[at..at + io.layout.page_bytes()]);
-                match header::verify(&bytes, id) {
+            let images = match io.read_images(run[0].0.offset()..run[run.len() - 1].0.end()) {
+                Ok(images) => images,
+                Err(error) => {
+                    self.note_stuck(segment, &error);
+                    continue;
+                }
+            };
+            Counters::add(&io.counters.bytes_read_to_clean, images.bytes.len() as u64);
+            for &(from, id) in run {
+                let image = images.of(from);
+                match compression::page_of(image, &mut page).and_then(|()| header::verify(&page, id)) {
                     Ok(()) => {
-                        let from = io.layout.place(segment, block);
-                        survivors.push(Survivor { id, from, stamp, bytes });
+                        let (lsn, crc) = (header::lsn(&page), header::checksum(&page));
+                        survivors.push(Survivor { id, lsn, crc, from, stamp, image: image.to_vec() });
                     }
                     Err(what) => self.note_stuck(segment, &format!("page {id}: {what}")),
                 }
             }
         }
-        Ok(())
     }
 
     fn note_stuck(&self, segment: u32, what: &dyn std::fmt::Display) {
@@ -323,12 +330,12 @@ fn choose_victims(table: &Table, most_dead: bool) -> Vec<u32> {
     // When cleaning itself may get short of room, what yields most of it.
     let most_dead = most_dead || table.free_space().is_short();
     let score = |live: u32, stamp: u64| {
-        let (live, dead) = (f64::from(live), f64::from(layout.segment_blocks() - live));
+        let (live, dead) = (f64::from(live), f64::from(layout.segment_units() - live));
         if most_dead { dead } else { dead * dead * ((table.clock - stamp) as f64 + 1.0) / live }
     };
     let candidates = table.segments.iter().filter(|(number, _)| table.is_cleanable(*number));
     let (mut settled, others): (Vec<_>, Vec<_>) = candidates
-        .map(|(number, segment)| (score(segment.live_blocks(), segment.stamp), number, segment.live_blocks()))
+        .map(|(number, segment)| (score(segment.live_units(), segment.stamp), number, segment.live_units()))
         .partition(|(_, number, _)| table.segments.is_settled(*number));
     let better_first = |a: &(f64, u32, u32), b: &(f64, u32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
     // Of many segments, only those are put in order that can be cleaned now.
@@ -340,7 +347,7 @@ fn choose_victims(table: &Table, most_dead: bool) -> Vec<u32> {
     let Some(&(best, _, live)) = settled.first() else { return Vec::new() };
     let better = others.iter().filter(|(score, ..)| *score > best);
     let saved: u32 = better.map(|(.., other)| live.saturating_sub(*other)).sum();
-    if u64::from(saved) > table.map.block_count() {
+    if u64::from(saved) > table.map.block_count() * u64::from(BLOCK_UNITS) {
         return Vec::new();
     }
     of_one_append(table, settled.into_iter().map(|(_, number, _)| number))
@@ -349,11 +356,11 @@ fn choose_victims(table: &Table, most_dead: bool) -> Vec<u32> {
 /// The first of these segments, at least one, of which one append takes all that is live: a segment takes it, so that little is left
 /// half moved when there is none for more.
 pub(super) fn of_one_append(table: &Table, segments: impl Iterator<Item = u32>) -> Vec<u32> {
-    let pages_max = ENTRIES_MAX.min(table.layout.pages_per_segment() as usize);
-    let (mut victims, mut pages) = (Vec::new(), 0);
+    let units_max = table.layout.pages_per_segment().min(ENTRIES_MAX as u32) * table.layout.page_units();
+    let (mut victims, mut units) = (Vec::new(), 0);
     for number in segments.take(VICTIMS_MAX) {
-        pages += (table.segments.get(number).page_blocks / table.layout.page_blocks()) as usize;
-        if !victims.is_empty() && pages > pages_max {
+        units += table.segments.get(number).page_units;
+        if !victims.is_empty() && units > units_max {
             break;
         }
         victims.push(number);

@@ -18,7 +18,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Shared, cleaner::of_one_append, maintenance::Maintenance, segment_counters::Counters, table::Table};
+use super::{
+    Shared, cleaner::of_one_append, layout::BLOCK_UNITS, maintenance::Maintenance, segment_counters::Counters,
+    table::Table,
+};
 use crate::{ErrorKind, PackProgress, Result};
 
 /// So many segments more are taken to be needed if cleaning in front yields too little.
@@ -171,21 +174,22 @@ fn cleanable(table: &Table) -> impl Iterator<Item = u32> {
 
 /// Those of them that lie from `end` on, or of which half is dead.
 fn not_packed(table: &Table, end: u32) -> impl Iterator<Item = u32> {
-    let blocks = table.layout.segment_blocks();
-    cleanable(table).filter(move |number| *number >= end || 2 * table.segments.get(*number).live_blocks() <= blocks)
+    let units = table.layout.segment_units();
+    cleanable(table).filter(move |number| *number >= end || 2 * table.segments.get(*number).live_units() <= units)
 }
 
 fn live_blocks(table: &Table, segments: impl Iterator<Item = u32>) -> u64 {
-    segments.map(|number| u64::from(table.segments.get(number).live_blocks())).sum()
+    let units: u64 = segments.map(|number| u64::from(table.segments.get(number).live_units())).sum();
+    units.div_ceil(BLOCK_UNITS.into())
 }
 
 /// The segments to empty next, so that those from `end` on become free and the others are not mostly dead; or if there is not enough
 /// room before `end`, so that there is.
 fn victims(table: &Table, end: u32, lacks_room: bool) -> Vec<u32> {
-    let blocks = table.layout.segment_blocks();
-    let live = |number: u32| table.segments.get(number).live_blocks();
+    let units = table.layout.segment_units();
+    let live = |number: u32| table.segments.get(number).live_units();
     let mut victims: Vec<u32> = if lacks_room {
-        let yields = |number: &u32| *number < end && (blocks - live(*number)) * DEAD_PART >= blocks;
+        let yields = |number: &u32| *number < end && (units - live(*number)) * DEAD_PART >= units;
         cleanable(table).filter(yields).collect()
     } else {
         not_packed(table, end).collect()

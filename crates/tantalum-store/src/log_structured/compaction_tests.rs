@@ -13,10 +13,10 @@ use tantalum_rt::{Mutex, Outcome, Random, RwLock, Simulation, sleep, spawn};
 
 use super::{
     LogStructuredStore,
-    tests::{DATABASE, SEGMENTS, SIZES, check, counts, device_of, layout, store, version},
+    tests::{DATABASE, SEGMENTS, SIZES, check, compressed_store, counts, device_of, layout, store, version},
 };
 use crate::{
-    ErrorKind, Load, PackProgress, PageId, PageStore, Result, StoreOptions,
+    ErrorKind, Load, PackProgress, PageCompression, PageId, PageStore, Result, StoreOptions,
     tests::{PAGE, batch},
 };
 
@@ -212,6 +212,7 @@ fn power_cuts_while_space_is_given_back_lose_nothing() {
         let mut random = Random::with_seed(seed);
         for life in 0..6 {
             let cut_at = Duration::from_micros(random.u64(1..150_000));
+            let compression = *random.choice(&PageCompression::ALL).unwrap();
             let tasks = random.u64(1..4);
             let (device_then, pages) = (Arc::clone(&device), Arc::clone(&pages));
             let (cut_off, packed) = (Arc::clone(&cut_off), Arc::clone(&packed));
@@ -220,7 +221,7 @@ fn power_cuts_while_space_is_given_back_lose_nothing() {
                     sleep(cut_at);
                     tantalum_rt::power_cut()
                 });
-                let store = Arc::new(store(&device_then));
+                let store = Arc::new(compressed_store(&device_then, compression));
                 pages.check(&store);
                 // A crash may have left less than was about to be used.
                 let mut used = pages.used.write();
@@ -284,7 +285,8 @@ fn a_power_cut_at_each_request_of_a_compaction_leaves_every_page() {
         let fused =
             Fused { device: Arc::clone(&device), requests: AtomicU64::new(u64::MAX), is_cut: Arc::clone(&is_cut) };
         let fused = Arc::new(fused);
-        let options = StoreOptions { discards: true, ..StoreOptions::default() };
+        let compression = if last % 2 == 0 { PageCompression::None } else { PageCompression::Lz4 };
+        let options = StoreOptions { discards: true, compression, ..StoreOptions::default() };
         let first = LogStructuredStore::new(fused.clone(), PAGE, SIZES, DATABASE, options).unwrap();
         first.recover().unwrap();
         let before = first.capacity_pages();

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::layout::Layout;
+use super::layout::{BLOCK_UNITS, Layout};
 
 /// Segments of room between where cleaning begins and where new pages wait for it, at least.
 const MARGIN_SEGMENTS_MIN: u32 = 3;
@@ -59,11 +59,11 @@ impl FreeSpace {
         self.enough() + self.margin()
     }
 
-    /// Whether an append of so many pages may be made to the open segment of new pages, or has to wait for cleaning, if it has
-    /// waited so long.
-    pub fn has_room_for(self, pages: usize, waited: Duration) -> bool {
-        let pages = u64::try_from(pages).unwrap_or(u64::MAX).min(self.layout.pages_per_segment().into());
-        let blocks = (1 + pages * u64::from(self.layout.page_blocks())).min(self.in_blocks(1));
+    /// Whether an append of pages of so many units may be made to the open segment of new pages, or has to wait for cleaning, if it
+    /// has waited so long.
+    pub fn has_room_for(self, units: u64, waited: Duration) -> bool {
+        let units_max = u64::from(self.layout.pages_per_segment()) * u64::from(self.layout.page_units());
+        let blocks = (1 + units.min(units_max).div_ceil(BLOCK_UNITS.into())).min(self.in_blocks(1));
         let spare = if waited < LONG_WAIT { self.in_blocks(SPARE_SEGMENTS) } else { 0 };
         self.room >= self.held_back() + spare + blocks
     }
@@ -110,8 +110,8 @@ mod tests {
         let least = |holds: &dyn Fn(FreeSpace) -> bool| (0..400).find(|free| holds(with_free(*free))).unwrap();
         let thresholds = [
             least(&|space| !space.is_short()),
-            least(&|space| space.has_room_for(1, LONG_WAIT)),
-            least(&|space| space.has_room_for(1, Duration::ZERO)),
+            least(&|space| space.has_room_for(BLOCK_UNITS.into(), LONG_WAIT)),
+            least(&|space| space.has_room_for(BLOCK_UNITS.into(), Duration::ZERO)),
             least(&|space| !space.is_urgent()),
             least(&|space| !space.is_low()),
             least(&|space| space.is_plenty_with(0)),

@@ -11,6 +11,10 @@ use crate::{SegmentSizes, Superblock};
 
 /// What summaries and parts of the map are long, and places are counted in.
 pub const BLOCK_BYTES: usize = 4096;
+/// What the length of a stored page is counted in, and where one begins.
+pub const UNIT_BYTES: usize = 256;
+/// Units of a block.
+pub const BLOCK_UNITS: u32 = (BLOCK_BYTES / UNIT_BYTES) as u32;
 
 /// Between the slots of the root: no device tears both with one write.
 const SLOT_STRIDE_BYTES: u64 = 16 << 10;
@@ -53,6 +57,72 @@ impl Place {
     /// The place so many blocks behind it.
     pub fn plus(self, blocks: u32) -> Self {
         Self(self.0 + u64::from(blocks))
+    }
+}
+
+/// Where a page is stored, and how long it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// The device's unit in which it begins.
+    start: u64,
+    units: u16,
+}
+
+impl Extent {
+    /// Bits of the number that stand for the first unit; the length is in the others.
+    const START_BITS: u32 = 48;
+
+    /// So many units from the beginning of a block on, after `skip` others.
+    ///
+    /// # Panics
+    /// With more units than any page has.
+    pub fn behind(block: Place, skip: u32, units: u32) -> Self {
+        let units = u16::try_from(units).expect("a page has at most 64 units");
+        Self { start: block.0 * u64::from(BLOCK_UNITS) + u64::from(skip), units }
+    }
+
+    /// A page that is stored as it is, from a block on; `None` if no device has that block.
+    pub fn whole(block: u64, page_units: u32) -> Option<Self> {
+        let start = block.checked_mul(BLOCK_UNITS.into()).filter(|start| start >> Self::START_BITS == 0)?;
+        Some(Self { start, units: u16::try_from(page_units).ok()? })
+    }
+
+    /// The block from which on a page is stored as it is; `None` for another.
+    pub fn as_whole(self, page_units: u32) -> Option<u64> {
+        let is_whole = self.units() == page_units && self.start.is_multiple_of(BLOCK_UNITS.into());
+        is_whole.then_some(self.start / u64::from(BLOCK_UNITS))
+    }
+
+    /// What one number says, as the map has it and summaries; `None` for nowhere.
+    pub fn from_number(number: u64) -> Option<Self> {
+        let found = Self { start: number & ((1 << Self::START_BITS) - 1), units: (number >> Self::START_BITS) as u16 };
+        (number != 0).then_some(found)
+    }
+
+    /// It as one number.
+    pub fn number(self) -> u64 {
+        debug_assert!(self.start >> Self::START_BITS == 0, "no device has so many units");
+        u64::from(self.units) << Self::START_BITS | self.start
+    }
+
+    /// Where it starts, in bytes.
+    pub fn offset(self) -> u64 {
+        self.start * UNIT_BYTES as u64
+    }
+
+    /// Its units.
+    pub fn units(self) -> u32 {
+        self.units.into()
+    }
+
+    /// Its bytes.
+    pub fn bytes(self) -> usize {
+        usize::from(self.units) * UNIT_BYTES
+    }
+
+    /// Where it ends, in bytes.
+    pub fn end(self) -> u64 {
+        self.offset() + self.bytes() as u64
     }
 }
 
@@ -113,9 +183,14 @@ impl Layout {
         self.page_bytes
     }
 
-    /// Blocks of a page.
+    /// Blocks of a page that is stored as it is.
     pub fn page_blocks(&self) -> u32 {
         (self.page_bytes / BLOCK_BYTES) as u32
+    }
+
+    /// Units of a page that is stored as it is.
+    pub fn page_units(&self) -> u32 {
+        (self.page_bytes / UNIT_BYTES) as u32
     }
 
     /// Bytes of a segment.
@@ -126,6 +201,11 @@ impl Layout {
     /// Blocks of a segment.
     pub fn segment_blocks(&self) -> u32 {
         self.sizes.segment / BLOCK_BYTES as u32
+    }
+
+    /// Units of a segment.
+    pub fn segment_units(&self) -> u32 {
+        self.segment_blocks() * BLOCK_UNITS
     }
 
     /// The fewest segments on which a store works that have room for so many pages.
@@ -165,11 +245,18 @@ impl Layout {
         Place(bytes / BLOCK_BYTES as u64).plus(block)
     }
 
-    /// The segment of a place, and the block in it; `None` before the first.
-    pub fn segment_of(&self, place: Place) -> Option<(u32, u32)> {
-        let bytes = place.offset().checked_sub(self.head_bytes())?;
+    /// The segment of a byte of the device, and the byte in it; `None` before the first.
+    pub fn segment_at(&self, offset: u64) -> Option<(u32, u64)> {
+        let bytes = offset.checked_sub(self.head_bytes())?;
         let segment = u32::try_from(bytes / self.segment_bytes()).ok()?;
-        Some((segment, (bytes % self.segment_bytes() / BLOCK_BYTES as u64) as u32))
+        Some((segment, bytes % self.segment_bytes()))
+    }
+
+    /// The segment in which a page is stored, if one can be there: behind a summary, and to the segment's end at most.
+    pub fn segment_of(&self, page: Extent) -> Option<u32> {
+        let (segment, at) = self.segment_at(page.offset())?;
+        let fits = at >= BLOCK_BYTES as u64 && at + page.bytes() as u64 <= self.segment_bytes();
+        (fits && (1..=self.page_units()).contains(&page.units())).then_some(segment)
     }
 
     /// Whether an append of pages still begins in a segment of which so many blocks are used.
@@ -234,27 +321,33 @@ impl Layout {
 
 const CRC: usize = 8;
 const VERSION: usize = 12;
+/// The version that every kind has, and the only one that older programs read: all pages are stored as they are, from a block on, and a
+/// page's place is the number of that block.
+pub const FIRST_VERSION: u16 = 1;
+/// The version with an [`Extent`] for each page.
+pub const VERSION_OF_EXTENTS: u16 = 2;
 /// One byte of a kind's own, between the version and the database.
 pub const TAG: usize = 14;
 const DATABASE: usize = 16;
 /// Where what a kind of block has of its own begins.
 pub const BODY: usize = 32;
 
-/// A kind of block.
+/// A kind of block, which is read in each version up to the newest.
 pub struct Kind {
     pub magic: [u8; 8],
-    pub version: u16,
+    pub newest_version: u16,
 }
 
 impl Kind {
-    /// Makes the first bytes an empty block of the database, of which the checksum is missing.
+    /// Makes the first bytes an empty block of the database and of a version, of which the checksum is missing.
     ///
     /// # Panics
     /// With less than a block.
-    pub fn begin<'a>(&self, bytes: &'a mut [u8], database: u128) -> &'a mut [u8] {
+    pub fn begin<'a>(&self, bytes: &'a mut [u8], version: u16, database: u128) -> &'a mut [u8] {
+        debug_assert!((FIRST_VERSION..=self.newest_version).contains(&version));
         let block = &mut bytes[..BLOCK_BYTES];
         block.fill(0);
-        block[VERSION..TAG].copy_from_slice(&self.version.to_le_bytes());
+        block[VERSION..TAG].copy_from_slice(&version.to_le_bytes());
         block[DATABASE..BODY].copy_from_slice(&database.to_le_bytes());
         block
     }
@@ -268,14 +361,15 @@ impl Kind {
         }
     }
 
-    /// The block, if the first bytes are one of this kind and this database.
-    pub fn open<'a>(&self, bytes: &'a [u8], database: u128) -> Option<&'a [u8]> {
+    /// The block, and its version, if the first bytes are one of this kind and this database.
+    pub fn open<'a>(&self, bytes: &'a [u8], database: u128) -> Option<(&'a [u8], u16)> {
         let block = bytes.get(..BLOCK_BYTES)?;
+        let version = u16::from_le_bytes([block[VERSION], block[VERSION + 1]]);
         let is_ours = block[..CRC] == self.magic
             && u32_at(block, CRC) == crc32c::crc32c(&block[VERSION..])
-            && block[VERSION..TAG] == self.version.to_le_bytes()
+            && (FIRST_VERSION..=self.newest_version).contains(&version)
             && block[DATABASE..BODY] == database.to_le_bytes();
-        is_ours.then_some(block)
+        is_ours.then_some((block, version))
     }
 }
 
@@ -309,12 +403,31 @@ mod tests {
     #[test]
     fn places_and_segments_are_the_same_both_ways() {
         let layout = layout(8192, 1 << 20, 80);
-        assert_eq!(layout.segment_of(Place(3)), None);
+        assert_eq!(layout.segment_at(Place(3).offset()), None);
         for (segment, block) in [(0, 0), (0, 255), (7, 12)] {
-            assert_eq!(layout.segment_of(layout.place(segment, block)), Some((segment, block)));
+            let found = layout.segment_at(layout.place(segment, block).offset());
+            assert_eq!(found, Some((segment, u64::from(block) * BLOCK_BYTES as u64)));
         }
         assert_eq!(layout.place(1, 0).offset(), 2 << 20);
         assert_eq!(layout.segments(layout.device_bytes(9)), 9);
+    }
+
+    #[test]
+    fn a_page_is_stored_behind_a_summary_in_one_segment() {
+        let layout = layout(8192, 1 << 20, 80);
+        let (first, last) = (layout.place(5, 1), layout.place(5, 255));
+        let segment_of = |place, skip, units| layout.segment_of(Extent::behind(place, skip, units));
+        assert_eq!((segment_of(first, 0, 32), segment_of(first, 3, 1)), (Some(5), Some(5)));
+        assert_eq!((segment_of(last, 3, 13), segment_of(last, 3, 14)), (Some(5), None));
+        assert_eq!((segment_of(first, 0, 33), segment_of(first, 0, 0)), (None, None), "no page is so long");
+        assert_eq!((segment_of(layout.place(5, 0), 15, 1), segment_of(Place(3), 0, 1)), (None, None));
+        let extent = Extent::behind(first, 3, 14);
+        assert_eq!(Extent::from_number(extent.number()), Some(extent));
+        assert_eq!(extent.end() - first.offset(), 17 * UNIT_BYTES as u64);
+        assert_eq!(Extent::from_number(0), None);
+        assert_eq!((extent.as_whole(14), extent.as_whole(16)), (None, None), "it begins no block, and is shorter");
+        let whole = Extent::whole(77, 16).unwrap();
+        assert_eq!((whole.as_whole(16), whole.as_whole(32), Extent::whole(u64::MAX / 9, 16)), (Some(77), None, None));
     }
 
     #[test]

@@ -199,7 +199,7 @@ impl<'s> Maintenance<'s> {
             // The root follows a flush.
             let written_blocks = io.write(&summary, Durability::Cached, |buffer| {
                 for ((number, block), bytes) in now.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
-                    block.encode(*number, io.database, bytes);
+                    block.encode(*number, io.database, io.layout.page_units(), bytes);
                 }
             })?;
             Counters::add(&io.counters.map_bytes_written, u64::from(written_blocks) * BLOCK_BYTES as u64);

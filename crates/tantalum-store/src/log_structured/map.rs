@@ -4,13 +4,13 @@
 //! chunks; the root those of the directories. A checkpoint writes the blocks that changed since the last one.
 
 use super::{
-    layout::{BLOCK_BYTES, Place},
-    layout::{BODY, Kind, TAG, u64_at},
+    layout::{BLOCK_BYTES, Extent, Place},
+    layout::{BODY, FIRST_VERSION, Kind, TAG, VERSION_OF_EXTENTS, u64_at},
     root::DIRECTORIES_MAX,
 };
 use crate::PageId;
 
-const KIND: Kind = Kind { magic: *b"TNTLPMAP", version: 1 };
+const KIND: Kind = Kind { magic: *b"TNTLPMAP", newest_version: VERSION_OF_EXTENTS };
 const HEADER_BYTES: usize = 64;
 /// Places in a block.
 pub const ENTRIES: usize = (BLOCK_BYTES - HEADER_BYTES) / 8;
@@ -23,10 +23,10 @@ pub const LEVELS: usize = 2;
 /// Which block of the map: its level, and its number on it.
 pub type BlockNumber = (usize, usize);
 
-/// A block of the map: `ENTRIES` places, 0 for none.
+/// A block of the map: `ENTRIES` numbers, which say where each page is, or each chunk; 0 for none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapBlock {
-    places: Box<[u64; ENTRIES]>,
+    numbers: Box<[u64; ENTRIES]>,
     /// Where it stands, as of the newest durable checkpoint.
     at: Option<Place>,
     /// Whether it changed since it was last written.
@@ -35,7 +35,7 @@ pub struct MapBlock {
 
 impl MapBlock {
     fn new() -> Self {
-        Self { places: Box::new([0; ENTRIES]), at: None, is_dirty: false }
+        Self { numbers: Box::new([0; ENTRIES]), at: None, is_dirty: false }
     }
 
     /// Where it stands, as of the newest durable checkpoint.
@@ -43,22 +43,32 @@ impl MapBlock {
         self.at
     }
 
-    fn get(&self, index: usize) -> Option<Place> {
-        Some(Place(self.places[index])).filter(|place| place.0 != 0)
+    /// Where a page of a chunk is.
+    fn page(&self, index: usize) -> Option<Extent> {
+        Extent::from_number(self.numbers[index])
     }
 
-    fn set(&mut self, index: usize, place: Place) {
-        self.places[index] = place.0;
+    /// Where a chunk of a directory is.
+    fn chunk(&self, index: usize) -> Option<Place> {
+        Some(Place(self.numbers[index])).filter(|place| place.0 != 0)
+    }
+
+    fn set(&mut self, index: usize, number: u64) {
+        self.numbers[index] = number;
         self.is_dirty = true;
     }
 
-    /// As it is written.
-    pub fn encode(&self, (level, index): BlockNumber, database: u128, block: &mut [u8]) {
-        let block = KIND.begin(block, database);
+    /// As it is written, where pages have so many units.
+    pub fn encode(&self, (level, index): BlockNumber, database: u128, page_units: u32, block: &mut [u8]) {
+        let block_of = |number: u64| Extent::from_number(number).map_or(Some(0), |extent| extent.as_whole(page_units));
+        let needs_extents = level == 0 && self.numbers.iter().any(|number| block_of(*number).is_none());
+        let version = if needs_extents { VERSION_OF_EXTENTS } else { FIRST_VERSION };
+        let block = KIND.begin(block, version, database);
         block[TAG] = level as u8;
         block[BODY..40].copy_from_slice(&(index as u64).to_le_bytes());
-        for (place, bytes) in self.places.iter().zip(block[HEADER_BYTES..].chunks_exact_mut(8)) {
-            bytes.copy_from_slice(&place.to_le_bytes());
+        for (number, bytes) in self.numbers.iter().zip(block[HEADER_BYTES..].chunks_exact_mut(8)) {
+            let number = if (version, level) == (FIRST_VERSION, 0) { block_of(*number).unwrap_or(0) } else { *number };
+            bytes.copy_from_slice(&number.to_le_bytes());
         }
         KIND.seal(block);
     }
@@ -68,15 +78,19 @@ impl MapBlock {
         KIND.seal(block);
     }
 
-    /// Reads the block `index` of `level` of the database's map. `None` if these bytes are something else.
-    pub fn decode(block: &[u8], (level, index): BlockNumber, database: u128) -> Option<Self> {
-        let block = KIND.open(block, database)?;
+    /// Reads the block `index` of `level` of the map of the database, of which pages have so many units. `None` if these bytes are
+    /// something else.
+    pub fn decode(block: &[u8], (level, index): BlockNumber, database: u128, page_units: u32) -> Option<Self> {
+        let (block, version) = KIND.open(block, database)?;
         if usize::from(block[TAG]) != level || u64_at(block, BODY) != index as u64 {
             return None;
         }
         let mut read = Self::new();
-        for (place, bytes) in read.places.iter_mut().zip(block[HEADER_BYTES..].chunks_exact(8)) {
-            *place = u64_at(bytes, 0);
+        for (number, bytes) in read.numbers.iter_mut().zip(block[HEADER_BYTES..].chunks_exact(8)) {
+            *number = u64_at(bytes, 0);
+            if (version, level) == (FIRST_VERSION, 0) && *number != 0 {
+                *number = Extent::whole(*number, page_units)?.number();
+            }
         }
         Some(read)
     }
@@ -86,7 +100,7 @@ impl MapBlock {
 #[derive(Debug)]
 pub struct Forgotten {
     /// Where the pages were.
-    pub places: Vec<Place>,
+    pub pages: Vec<Extent>,
     /// Where blocks of the map are that the next checkpoint does not name any more.
     pub blocks: Vec<Place>,
 }
@@ -100,20 +114,20 @@ pub struct PageMap {
 
 impl PageMap {
     /// Where a page is; `None` if it was never stored.
-    pub fn get(&self, id: PageId) -> Option<Place> {
+    pub fn get(&self, id: PageId) -> Option<Extent> {
         let (chunk, index) = Self::split(id)?;
-        self.levels[0].get(chunk)?.get(index)
+        self.levels[0].get(chunk)?.page(index)
     }
 
     /// Notes where a page is. Returns where it was.
     ///
     /// # Panics
     /// With a page beyond the largest store.
-    pub fn set(&mut self, id: PageId, place: Place) -> Option<Place> {
+    pub fn set(&mut self, id: PageId, extent: Extent) -> Option<Extent> {
         let (chunk, index) = Self::split(id).expect("no store has room for more pages than a map");
         let chunk = Self::block(&mut self.levels[0], chunk);
-        let old = chunk.get(index);
-        chunk.set(index, place);
+        let old = chunk.page(index);
+        chunk.set(index, extent.number());
         old
     }
 
@@ -124,26 +138,26 @@ impl PageMap {
         if first_page < pages {
             let kept = usize::try_from(pages - first_page).ok().filter(|kept| *kept < ENTRIES)?;
             let chunk = &mut self.levels[0][last];
-            let places: Vec<Place> = (kept..ENTRIES).filter_map(|index| chunk.get(index)).collect();
-            if places.is_empty() {
+            let pages: Vec<Extent> = (kept..ENTRIES).filter_map(|index| chunk.page(index)).collect();
+            if pages.is_empty() {
                 return None;
             }
-            (kept..ENTRIES).for_each(|index| chunk.set(index, Place(0)));
-            return Some(Forgotten { places, blocks: Vec::new() });
+            (kept..ENTRIES).for_each(|index| chunk.set(index, 0));
+            return Some(Forgotten { pages, blocks: Vec::new() });
         }
         let chunk = self.levels[0].pop()?;
-        let places = (0..ENTRIES).filter_map(|index| chunk.get(index)).collect();
+        let pages = (0..ENTRIES).filter_map(|index| chunk.page(index)).collect();
         let mut blocks: Vec<Place> = chunk.at.into_iter().collect();
         let (directory, index) = (last / ENTRIES, last % ENTRIES);
         if let Some(block) = self.levels[1].get_mut(directory) {
             if index > 0 {
-                block.set(index, Place(0));
+                block.set(index, 0);
             } else {
                 blocks.extend(block.at);
                 self.levels[1].truncate(directory);
             }
         }
-        Some(Forgotten { places, blocks })
+        Some(Forgotten { pages, blocks })
     }
 
     fn split(id: PageId) -> Option<(usize, usize)> {
@@ -159,10 +173,10 @@ impl PageMap {
     }
 
     /// All pages that were stored, and where they are.
-    pub fn pages(&self) -> impl Iterator<Item = (PageId, Place)> {
+    pub fn pages(&self) -> impl Iterator<Item = (PageId, Extent)> {
         self.levels[0].iter().enumerate().flat_map(|(number, chunk)| {
             let first = (number * ENTRIES) as u64;
-            (0..ENTRIES).filter_map(move |index| Some((PageId(first + index as u64), chunk.get(index)?)))
+            (0..ENTRIES).filter_map(move |index| Some((PageId(first + index as u64), chunk.page(index)?)))
         })
     }
 
@@ -186,7 +200,7 @@ impl PageMap {
     /// The places that a directory has, with the numbers of the chunks.
     pub fn chunks_of(&self, directory: usize) -> impl Iterator<Item = (usize, Place)> {
         let block = &self.levels[1][directory];
-        (0..ENTRIES).filter_map(move |index| Some((directory * ENTRIES + index, block.get(index)?)))
+        (0..ENTRIES).filter_map(move |index| Some((directory * ENTRIES + index, block.chunk(index)?)))
     }
 
     /// Copies of a level's dirty blocks. They are clean from now on.
@@ -206,7 +220,7 @@ impl PageMap {
 
     /// Notes, in the chunk's directory, where the checkpoint that is under way has written it.
     pub fn point_at(&mut self, chunk: usize, place: Place) {
-        Self::block(&mut self.levels[1], chunk / ENTRIES).set(chunk % ENTRIES, place);
+        Self::block(&mut self.levels[1], chunk / ENTRIES).set(chunk % ENTRIES, place.0);
     }
 
     /// Notes that a block's new place is durable. Returns its old one.
@@ -224,12 +238,16 @@ impl PageMap {
 mod tests {
     use super::*;
 
+    fn at(block: u64) -> Extent {
+        Extent::behind(Place(block), 3, 7)
+    }
+
     #[test]
     fn only_what_changed_is_dirty() {
         let mut map = PageMap::default();
-        assert_eq!(map.set(PageId(5), Place(9)), None);
-        assert_eq!(map.set(PageId(5), Place(10)), Some(Place(9)));
-        map.set(PageId(3 * ENTRIES as u64 + 1), Place(11));
+        assert_eq!(map.set(PageId(5), at(9)), None);
+        assert_eq!(map.set(PageId(5), at(10)), Some(at(9)));
+        map.set(PageId(3 * ENTRIES as u64 + 1), at(11));
         let take =
             |map: &mut PageMap, level| map.take_dirty(level).into_iter().map(|(number, _)| number).collect::<Vec<_>>();
         assert_eq!(take(&mut map, 0), [(0, 0), (0, 3)]);
@@ -237,10 +255,7 @@ mod tests {
         map.point_at(3, Place(99));
         assert_eq!(take(&mut map, 1), [(1, 0)]);
         assert_eq!(map.chunks_of(0).collect::<Vec<_>>(), [(3, Place(99))]);
-        assert_eq!(
-            map.pages().collect::<Vec<_>>(),
-            [(PageId(5), Place(10)), (PageId(3 * ENTRIES as u64 + 1), Place(11))]
-        );
+        assert_eq!(map.pages().collect::<Vec<_>>(), [(PageId(5), at(10)), (PageId(3 * ENTRIES as u64 + 1), at(11))]);
         assert_eq!(map.get(PageId(u64::MAX)), None);
     }
 
@@ -249,7 +264,7 @@ mod tests {
         let entries = ENTRIES as u64;
         let mut map = PageMap::default();
         let pages = [5, entries - 1, entries, entries * entries + 7, entries * entries + entries];
-        (1..).zip(pages).for_each(|(at, page)| _ = map.set(PageId(page), Place(at)));
+        (1..).zip(pages).for_each(|(block, page)| _ = map.set(PageId(page), at(block)));
         for (chunk, at) in [(0, 100), (1, 101), (ENTRIES, 102)] {
             map.point_at(chunk, Place(at));
             map.moved((0, chunk), Place(at));
@@ -261,7 +276,7 @@ mod tests {
         let forget = |map: &mut PageMap, pages| {
             let (mut places, mut blocks) = (Vec::new(), Vec::new());
             while let Some(forgotten) = map.forget_last(pages) {
-                places.extend(forgotten.places.iter().map(|place| place.0));
+                places.extend(forgotten.pages.iter().map(|page| page.offset() / BLOCK_BYTES as u64));
                 blocks.extend(forgotten.blocks.iter().map(|place| place.0));
             }
             (places, blocks)
@@ -277,21 +292,38 @@ mod tests {
         assert_eq!(forget(&mut map, entries - 1), (vec![3, 2], vec![101]));
         assert_eq!(map.take_dirty(0).len(), 1);
         assert_eq!((map.take_dirty(1).len(), map.chunks_of(0).collect::<Vec<_>>()), (1, vec![(0, Place(100))]));
-        assert_eq!(map.pages().collect::<Vec<_>>(), [(PageId(5), Place(1))]);
+        assert_eq!(map.pages().collect::<Vec<_>>(), [(PageId(5), at(1))]);
         assert_eq!(forget(&mut map, entries), (none.clone(), none), "there is nothing left behind");
     }
 
     #[test]
     fn a_block_is_read_back_as_itself_only() {
         let mut map = PageMap::default();
-        map.set(PageId(7), Place(70));
+        map.set(PageId(7), at(70));
         let chunk = &map.level(0)[0];
         let mut bytes = [0xee; BLOCK_BYTES];
-        chunk.encode((0, 0), 5, &mut bytes);
-        let read = MapBlock::decode(&bytes, (0, 0), 5).unwrap();
-        assert_eq!(read.get(7), Some(Place(70)));
-        assert!(MapBlock::decode(&bytes, (0, 1), 5).is_none());
-        assert!(MapBlock::decode(&bytes, (1, 0), 5).is_none());
-        assert!(MapBlock::decode(&bytes, (0, 0), 6).is_none());
+        chunk.encode((0, 0), 5, 16, &mut bytes);
+        let read = MapBlock::decode(&bytes, (0, 0), 5, 16).unwrap();
+        assert_eq!(read.page(7), Some(at(70)));
+        assert!(MapBlock::decode(&bytes, (0, 1), 5, 16).is_none());
+        assert!(MapBlock::decode(&bytes, (1, 0), 5, 16).is_none());
+        assert!(MapBlock::decode(&bytes, (0, 0), 6, 16).is_none());
+    }
+
+    #[test]
+    fn a_chunk_without_compressed_pages_is_read_by_older_programs() {
+        let whole = Extent::whole(70, 32).unwrap();
+        let mut bytes = [0; BLOCK_BYTES];
+        for (level, number, version, stored) in
+            [(0, whole.number(), 1, 70), (0, at(70).number(), 2, at(70).number()), (1, 70, 1, 70)]
+        {
+            let mut block = MapBlock::new();
+            block.set(7, number);
+            block.encode((level, 0), 5, 32, &mut bytes);
+            assert_eq!(u64_at(&bytes, HEADER_BYTES + 7 * 8), stored);
+            assert_eq!(bytes[12..14], [version, 0]);
+            let read = MapBlock::decode(&bytes, (level, 0), 5, 32).unwrap();
+            assert_eq!((read.numbers[6], read.numbers[7]), (0, number));
+        }
     }
 }

@@ -15,6 +15,7 @@
 //! - [`SegmentIo`]: the device, cut into segments ([`layout`]), and what stands there: [`root`], [`map`] blocks, a [`summary`] before
 //!   each append
 //! - [`Table`], the state in memory: the [`map`], the [`segments`], the [`streams`] that appends go to; [`free_space`] is computed from it
+//! - what is stored of a page, which may be compressed ([`compression`])
 //! - [`BatchQueue`] and appends ([`append`]), [`Maintenance`] with its checkpoints, the [`cleaner`], [`compaction`], and [`recovery`]
 //!
 //! Locks, in this order: the queue of batches (not held while a task writes them); maintenance, held by the task that checkpoints,
@@ -26,8 +27,9 @@ mod cleaner;
 mod compaction;
 #[cfg(test)]
 mod compaction_tests;
+mod compression;
 mod free_space;
-mod layout;
+pub mod layout;
 mod maintenance;
 pub mod map;
 mod nilfs2;
@@ -54,7 +56,8 @@ use tantalum_rt::{Condvar, Mutex, RwLock, Unparker};
 
 use append::BatchQueue;
 use cleaner::CleanerTask;
-use layout::{BLOCK_BYTES, Layout, Place};
+pub use compression::PageCompression;
+use layout::{Extent, Layout, UNIT_BYTES};
 use maintenance::{Maintenance, RootState};
 pub use nilfs2::MetadataWrites;
 use root::Root;
@@ -91,6 +94,7 @@ enum Cleaning {
 struct Shared {
     io: SegmentIo,
     metadata_writes: MetadataWrites,
+    compression: PageCompression,
     table: RwLock<Table>,
     batches: BatchQueue,
     /// Held through a [`Maintenance`].
@@ -152,6 +156,7 @@ impl LogStructuredStore {
             table: RwLock::new(Table::new(layout, io.segments())),
             io,
             metadata_writes: options.metadata_writes,
+            compression: options.compression,
             batches: BatchQueue::default(),
             maintenance: Mutex::default(),
             must_begin: AtomicBool::new(true),
@@ -308,18 +313,15 @@ impl LogStructuredStore {
     fn counts(&self) -> LogStructuredStats {
         let mut counts = self.shared.io.counters.read();
         let table = self.shared.table.read();
-        let block = BLOCK_BYTES as u64;
+        let (unit, segment_units) = (UNIT_BYTES as u64, self.shared.io.layout.segment_units());
         counts.segments = table.segments.count().into();
         counts.free_segments = table.segments.free().into();
         counts.empty_segments = table.segments.empty().into();
         for (_, segment) in table.segments.iter() {
-            counts.live_bytes += u64::from(segment.live_blocks()) * block;
+            counts.live_bytes += u64::from(segment.live_units()) * unit;
             match segment.state() {
                 State::Open => counts.open_segments += 1,
-                State::Closed => {
-                    counts.dead_bytes +=
-                        u64::from(self.shared.io.layout.segment_blocks() - segment.live_blocks()) * block;
-                }
+                State::Closed => counts.dead_bytes += u64::from(segment_units - segment.live_units()) * unit,
                 State::Free | State::Discarding => {}
             }
             counts.stuck_segments += u64::from(segment.is_stuck);
@@ -328,11 +330,10 @@ impl LogStructuredStore {
     }
 }
 
-/// Pages one behind the other.
+/// Pages that are stored one behind the other.
 struct Run {
-    start: Place,
+    extents: Vec<Extent>,
     generation: u64,
-    pages: usize,
 }
 
 /// Reads pages. They may move meanwhile: then it looks again.
@@ -355,16 +356,18 @@ impl Shared {
         }
         loop {
             let found = self.table.read().find(id);
-            let Some((place, generation)) = found else {
+            let Some((extent, generation)) = found else {
                 page.fill(0);
                 return Ok(Load::NeverWritten);
             };
-            let read = self.io.read(place, page);
+            let read = self.io.read_page(extent, page);
             // Else the page has moved, and something else may have been written there.
-            if self.table.read().generation(place) == generation {
-                read?;
-                Counters::add(&self.io.counters.pages_loaded, 1);
-                return Ok(header::verify(page, id).map_or_else(Load::Damaged, |()| Load::Page));
+            if self.table.read().generation(extent) == generation {
+                let is_page = read?.and_then(|bytes| {
+                    self.count_loads(1, bytes);
+                    header::verify(page, id)
+                });
+                return Ok(is_page.map_or_else(Load::Damaged, |()| Load::Page));
             }
         }
     }
@@ -394,23 +397,44 @@ impl Shared {
     /// Where pages, `count` at most, lie one behind the other.
     fn run_at(&self, id: PageId, count: usize) -> Option<Run> {
         let table = self.table.read();
-        let (start, generation) = table.find(id)?;
-        let place = |page: u64| Place(start.0 + page * u64::from(self.io.layout.page_blocks()));
-        let is_next = |page: &u64| table.map.get(PageId(id.0 + page)) == Some(place(*page));
-        // Never beyond a segment's end: each begins with a summary.
-        Some(Run { start, generation, pages: (0..count as u64).take_while(is_next).count() })
+        let (first, generation) = table.find(id)?;
+        let mut end = first.offset();
+        let next = |page: u64| {
+            // Never beyond an append's end: each begins with a summary.
+            let found = table.map.get(PageId(id.0 + page)).filter(|extent| extent.offset() == end)?;
+            end = found.end();
+            Some(found)
+        };
+        Some(Run { extents: (0..count as u64).map_while(next).collect(), generation })
     }
 
     /// `None` if something else may have been written there meanwhile.
     fn read_run(&self, run: Run, first: PageId, pages: &mut [u8]) -> Result<Option<Vec<Load>>> {
-        let pages = &mut pages[..run.pages * self.io.layout.page_bytes()];
-        self.io.read(run.start, pages)?;
-        if self.table.read().generation(run.start) != run.generation {
+        let (page_bytes, extents) = (self.io.layout.page_bytes(), run.extents);
+        let (start, end) = (extents[0].offset(), extents[extents.len() - 1].end());
+        let pages = &mut pages[..extents.len() * page_bytes];
+        let (bytes, made) = if (end - start) as usize == pages.len() {
+            self.io.read(start, pages)?;
+            (end - start, vec![Ok(()); extents.len()])
+        } else {
+            let images = self.io.read_images(start..end)?;
+            let pages = extents.iter().zip(pages.chunks_exact_mut(page_bytes));
+            let made = pages.map(|(extent, page)| compression::page_of(images.of(*extent), page)).collect();
+            (images.bytes.len() as u64, made)
+        };
+        if self.table.read().generation(extents[0]) != run.generation {
             return Ok(None);
         }
-        Counters::add(&self.io.counters.pages_loaded, run.pages as u64);
-        let pages = (first.0..).zip(pages.chunks_exact(self.io.layout.page_bytes()));
-        let found = |(id, page)| header::verify(page, PageId(id)).map_or_else(Load::Damaged, |()| Load::Page);
-        Ok(Some(pages.map(found).collect()))
+        self.count_loads(extents.len(), bytes);
+        let pages = (first.0..).zip(pages.chunks_exact(page_bytes));
+        let found = |(made, (id, page)): (std::result::Result<(), String>, (u64, &[u8]))| {
+            made.and_then(|()| header::verify(page, PageId(id))).map_or_else(Load::Damaged, |()| Load::Page)
+        };
+        Ok(Some(made.into_iter().zip(pages).map(found).collect()))
+    }
+
+    fn count_loads(&self, pages: usize, bytes: u64) {
+        Counters::add(&self.io.counters.pages_loaded, pages as u64);
+        Counters::add(&self.io.counters.bytes_loaded, bytes);
     }
 }

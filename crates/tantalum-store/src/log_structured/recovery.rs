@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use tantalum_device::AlignedBuffer;
 
 use super::{
-    layout::{BLOCK_BYTES, Layout, Place},
+    compression,
+    layout::{BLOCK_BYTES, BLOCK_UNITS, Extent, Layout, Place},
     maintenance::RootState,
     map::{BlockNumber, ENTRIES, MapBlock, PageMap},
     root::{Position, Root},
@@ -100,7 +101,7 @@ impl Recovery<'_> {
                 let mut buffer = AlignedBuffer::zeroed(run.len() * BLOCK_BYTES);
                 self.io.device.read(run[0].1.offset(), &mut buffer)?;
                 for ((number, place), bytes) in run.iter().zip(buffer.chunks_exact(BLOCK_BYTES)) {
-                    let block = MapBlock::decode(bytes, *number, self.io.database);
+                    let block = MapBlock::decode(bytes, *number, self.io.database, self.layout.page_units());
                     map.adopt(*number, block.ok_or_else(|| self.damaged_map(*number, *place))?, *place);
                 }
             }
@@ -123,29 +124,26 @@ impl Recovery<'_> {
         let Table { map, segments, .. } = table;
         let (layout, count) = (self.layout, segments.count());
         let mut used = BTreeSet::new();
-        let mut segment_of = |place: Place, blocks: u32| {
-            let found = layout
-                .segment_of(place)
-                .filter(|(segment, block)| *segment < count && *block > 0 && block + blocks <= layout.segment_blocks());
-            if let Some((segment, _)) = found {
-                used.insert(segment);
-            }
-            found.map(|(segment, _)| segment).ok_or_else(|| {
+        let mut segment_of = |extent: Extent| {
+            let found = layout.segment_of(extent).filter(|segment| *segment < count);
+            used.extend(found);
+            found.ok_or_else(|| {
                 error::superblock(
                     self.io.device.name(),
                     format!(
                         "the page map names byte {}, where no page can be; perhaps the file was truncated",
-                        place.offset()
+                        extent.offset()
                     ),
                 )
             })
         };
         for (_, place) in map.blocks() {
-            segments.get_mut(segment_of(place, 1)?).map_blocks += 1;
+            let block = Extent::behind(place, 0, BLOCK_UNITS);
+            segments.get_mut(segment_of(block)?).map_blocks += 1;
         }
-        for (id, place) in map.pages() {
-            let segment = segments.get_mut(segment_of(place, layout.page_blocks())?);
-            segment.page_blocks += layout.page_blocks();
+        for (id, extent) in map.pages() {
+            let segment = segments.get_mut(segment_of(extent)?);
+            segment.page_units += extent.units();
             segment.pages.push(id);
         }
         used.into_iter().for_each(|segment| segments.adopt(segment));
@@ -188,7 +186,7 @@ impl Recovery<'_> {
                 self.expect_end(stream, session, at, segments)?;
                 break;
             };
-            let blocks = summary.blocks(self.layout.page_blocks());
+            let blocks = summary.blocks();
             let Some(next) = summary.next.filter(|_| at.block + blocks <= self.layout.segment_blocks()) else { break };
             is_torn = !self.is_whole(&summary)?;
             at = Position { block: at.block + blocks, next, after: summary.sequence, ..at };
@@ -204,17 +202,21 @@ impl Recovery<'_> {
 
     /// Whether all pages of an append are there, as they were appended.
     fn is_whole(&self, summary: &Summary) -> Result<bool> {
-        let page_bytes = self.layout.page_bytes();
-        let mut bytes = AlignedBuffer::zeroed(summary.entries.len() * page_bytes);
-        let start = self.layout.place(summary.segment, summary.block).plus(1);
+        let start = self.layout.place(summary.segment, summary.block);
+        let mut bytes = AlignedBuffer::zeroed((summary.blocks() - summary.filler_blocks) as usize * BLOCK_BYTES);
         self.io.device.read(start.offset(), &mut bytes)?;
-        let is_there = |(entry, page): (&Entry, &[u8])| match *entry {
+        let mut page = vec![0; self.layout.page_bytes()];
+        let mut is_there = |(extent, entry): (Extent, &Entry)| match *entry {
             Entry::Page { id, lsn, crc, .. } => {
-                header::checksum(page) == crc && header::lsn(page) == lsn && header::verify(page, id).is_ok()
+                let image = &bytes[(extent.offset() - start.offset()) as usize..][..extent.bytes()];
+                compression::page_of(image, &mut page).is_ok()
+                    && header::checksum(&page) == crc
+                    && header::lsn(&page) == lsn
+                    && header::verify(&page, id).is_ok()
             }
             Entry::Map { .. } => false,
         };
-        Ok(summary.entries.iter().zip(bytes.chunks_exact(page_bytes)).all(is_there))
+        Ok(summary.extents(start).all(&mut is_there))
     }
 
     /// Nothing may follow where a stream ends: of appends under way there is one.
@@ -225,7 +227,8 @@ impl Recovery<'_> {
         let mut bytes = AlignedBuffer::zeroed(rest_blocks as usize * BLOCK_BYTES);
         self.io.device.read(self.layout.place(at.segment, at.block).offset(), &mut bytes)?;
         let of_segment = rest.zip(bytes.chunks_exact(BLOCK_BYTES).skip(1)).filter_map(|((segment, block), bytes)| {
-            Summary::decode(bytes, self.io.database).filter(|found| (found.segment, found.block) == (segment, block))
+            let found = Summary::decode(bytes, self.io.database, self.layout.page_units());
+            found.filter(|found| (found.segment, found.block) == (segment, block))
         });
         let of_next = next.map(|(segment, block)| self.io.summary_at(segment, block)).transpose()?.flatten();
         let is_later =

@@ -8,11 +8,11 @@ use tantalum_device::{AlignedBuffer, Device, Durability};
 
 use super::{
     layout::{BLOCK_BYTES, Layout, Place, SLOTS},
-    layout::{Kind, TAG, u32_at, u64_at},
+    layout::{FIRST_VERSION, Kind, TAG, u32_at, u64_at},
 };
 use crate::{Result, error};
 
-const KIND: Kind = Kind { magic: *b"TNTLROOT", version: 1 };
+const KIND: Kind = Kind { magic: *b"TNTLROOT", newest_version: FIRST_VERSION };
 const POSITIONS: usize = 80;
 const POSITION_BYTES: usize = 24;
 const DIRECTORIES: usize = 128;
@@ -59,7 +59,7 @@ impl Root {
     pub fn encode(&self, database: u128) -> AlignedBuffer {
         assert!(self.directories.len() <= DIRECTORIES_MAX, "a root has at most {DIRECTORIES_MAX} directories");
         let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
-        let block = KIND.begin(&mut bytes, database);
+        let block = KIND.begin(&mut bytes, FIRST_VERSION, database);
         block[TAG] = u8::from(self.positions.is_some());
         for (at, value) in [(32, self.number), (40, self.session), (48, self.sequence), (56, self.clock)] {
             block[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -85,7 +85,7 @@ impl Root {
 
     /// Reads a root of the database. `None` if these bytes are none.
     pub fn decode(block: &[u8], database: u128) -> Option<Self> {
-        let block = KIND.open(block, database)?;
+        let (block, _) = KIND.open(block, database)?;
         let directories = u32_at(block, 64) as usize;
         if directories > DIRECTORIES_MAX {
             return None;

@@ -18,8 +18,12 @@ tantalum_rt::statistics! {
         counted by Counters {
             /// Pages read for the engine.
             pages_loaded,
+            /// Bytes read for them: of a compressed page, the blocks of the device that it touches.
+            bytes_loaded,
             /// Pages stored for the engine.
             pages_stored,
+            /// Bytes that they took, which compression makes fewer.
+            bytes_stored,
             /// Appends of pages, those of cleaning included.
             appends,
             /// Bytes written, whatever for.
@@ -89,6 +93,12 @@ impl LogStructuredStats {
     pub fn write_amplification(&self, page_bytes: u32) -> Option<f64> {
         let stored = self.pages_stored * u64::from(page_bytes);
         (stored > 0).then(|| self.bytes_written as f64 / stored as f64)
+    }
+
+    /// The part of their bytes that pages took when they were stored: 1 without compression; `None` if none were.
+    pub fn stored_share(&self, page_bytes: u32) -> Option<f64> {
+        let pages = self.pages_stored * u64::from(page_bytes);
+        (pages > 0).then(|| self.bytes_stored as f64 / pages as f64)
     }
 
     /// How much of the segments that were cleaned was live, from 0 to 1; `None` if none were.

@@ -1,16 +1,20 @@
 //! The store's device, cut into segments: what every part reads and writes it through. It has no lock, and of the store's state only
 //! the counters.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use tantalum_device::{AlignedBuffer, Device, Durability};
 use tantalum_rt::RwLock;
 
 use super::{
-    layout::{BLOCK_BYTES, Layout, Place},
+    compression,
+    layout::{BLOCK_BYTES, Extent, Layout},
     segment_counters::Counters,
     summary::Summary,
 };
@@ -29,6 +33,19 @@ pub struct SegmentIo {
     was_beyond: AtomicU64,
 }
 
+/// What was read of a part of the device.
+pub struct Images {
+    start: u64,
+    pub bytes: AlignedBuffer,
+}
+
+impl Images {
+    /// The image that is stored in a place there.
+    pub fn of(&self, extent: Extent) -> &[u8] {
+        &self.bytes[(extent.offset() - self.start) as usize..][..extent.bytes()]
+    }
+}
+
 impl SegmentIo {
     pub fn new(device: Arc<dyn Device>, layout: Layout, database: u128, discards: bool) -> Self {
         Self {
@@ -43,9 +60,33 @@ impl SegmentIo {
     }
 
     /// Reads from segments.
-    pub fn read(&self, place: Place, bytes: &mut [u8]) -> Result<()> {
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let _not_cut_meanwhile = self.cutting.read();
-        self.device.read(place.offset(), bytes)
+        self.device.read(offset, bytes)
+    }
+
+    /// What the device reads at least, and where that begins.
+    fn block_bytes(&self) -> u64 {
+        self.device.capabilities().logical_block.into()
+    }
+
+    /// Reads images that lie between two bytes of the device.
+    pub fn read_images(&self, range: Range<u64>) -> Result<Images> {
+        let block = self.block_bytes();
+        let start = range.start / block * block;
+        let mut bytes = AlignedBuffer::zeroed((range.end.next_multiple_of(block) - start) as usize);
+        self.read(start, &mut bytes)?;
+        Ok(Images { start, bytes })
+    }
+
+    /// Reads a page. Returns how many bytes were read for it; the inner error says what is wrong with what is stored there.
+    pub fn read_page(&self, extent: Extent, page: &mut [u8]) -> Result<std::result::Result<u64, String>> {
+        if extent.bytes() == page.len() && extent.offset().is_multiple_of(self.block_bytes()) {
+            self.read(extent.offset(), page)?;
+            return Ok(Ok(page.len() as u64));
+        }
+        let images = self.read_images(extent.offset()..extent.end())?;
+        Ok(compression::page_of(images.of(extent), page).map(|()| images.bytes.len() as u64))
     }
 
     /// Cuts off all but so many segments. None of the others is written.
@@ -83,16 +124,16 @@ impl SegmentIo {
     /// The summary that begins in a block, if one does.
     pub fn summary_at(&self, segment: u32, block: u32) -> Result<Option<Summary>> {
         let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
-        self.read(self.layout.place(segment, block), &mut bytes)?;
-        let found = Summary::decode(&bytes, self.database);
+        self.read(self.layout.place(segment, block).offset(), &mut bytes)?;
+        let found = Summary::decode(&bytes, self.database, self.layout.page_units());
         Ok(found.filter(|found| (found.segment, found.block) == (segment, block)))
     }
 
     /// Writes an append at once: its summary, and behind it what `fill` puts there. Returns its blocks.
     pub fn write(&self, summary: &Summary, durability: Durability, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
-        let blocks = summary.blocks(self.layout.page_blocks());
+        let blocks = summary.blocks();
         let mut buffer = AlignedBuffer::zeroed(blocks as usize * BLOCK_BYTES);
-        summary.encode(&mut buffer, self.database);
+        summary.encode(&mut buffer, self.database, self.layout.page_units());
         fill(&mut buffer[BLOCK_BYTES..]);
         let at = self.layout.place(summary.segment, summary.block);
         self.device.write(at.offset(), &[&buffer], durability)?;

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use super::layout::BLOCK_UNITS;
 use crate::PageId;
 
 /// What a segment is used for.
@@ -26,8 +27,8 @@ pub enum State {
 /// A segment.
 #[derive(Clone, Debug, Default)]
 pub struct Segment {
-    /// Blocks with pages that the map points at.
-    pub page_blocks: u32,
+    /// Units with pages that the map points at.
+    pub page_units: u32,
     /// Blocks of the map that the newest durable checkpoint points at, or one that is under way.
     pub map_blocks: u32,
     /// When the youngest of its pages was stored, counted in blocks of pages stored.
@@ -51,9 +52,9 @@ impl Segment {
         self.state
     }
 
-    /// Blocks that must not be lost.
-    pub fn live_blocks(&self) -> u32 {
-        self.page_blocks + self.map_blocks
+    /// Units that must not be lost.
+    pub fn live_units(&self) -> u32 {
+        self.page_units + self.map_blocks * BLOCK_UNITS
     }
 }
 
@@ -140,7 +141,7 @@ impl Segments {
     /// Forgets the segments from `end` on, which are withheld.
     pub fn cut(&mut self, end: u32) {
         for cut in self.all.drain(end as usize..) {
-            assert!(cut.state == State::Free && cut.live_blocks() == 0, "a segment is cut off, and {cut:?}");
+            assert!(cut.state == State::Free && cut.live_units() == 0, "a segment is cut off, and {cut:?}");
             self.first_generation = self.first_generation.max(cut.generation + 1);
         }
         assert!(self.free.range(end..).next().is_none(), "segments from {end} on are withheld");
@@ -171,7 +172,7 @@ impl Segments {
         self.free.remove(&found);
         self.cursor = found + 1;
         let segment = self.get_mut(found);
-        assert!(segment.state == State::Free && segment.live_blocks() == 0, "segment {found} is free, and {segment:?}");
+        assert!(segment.state == State::Free && segment.live_units() == 0, "segment {found} is free, and {segment:?}");
         segment.state = State::Open;
         Some(found)
     }
@@ -246,13 +247,13 @@ impl Segments {
 
     /// Segments that are not needed any more.
     pub fn to_free(&self) -> Vec<u32> {
-        let is_one = |(number, segment): &(u32, &Segment)| segment.live_blocks() == 0 && self.is_settled(*number);
+        let is_one = |(number, segment): &(u32, &Segment)| segment.live_units() == 0 && self.is_settled(*number);
         self.iter().filter(is_one).map(|(number, _)| number).collect()
     }
 
     /// Closed segments in which nothing is live, which the next checkpoint settles.
     pub fn empty(&self) -> u32 {
-        let is_one = |segment: &&Segment| segment.state == State::Closed && segment.live_blocks() == 0;
+        let is_one = |segment: &&Segment| segment.state == State::Closed && segment.live_units() == 0;
         self.all.iter().filter(is_one).count() as u32
     }
 
@@ -263,7 +264,7 @@ impl Segments {
     pub fn begin_to_free(&mut self, segment: u32) {
         let found = self.get_mut(segment);
         assert!(
-            found.state == State::Closed && found.live_blocks() == 0,
+            found.state == State::Closed && found.live_units() == 0,
             "segment {segment} is still needed: {found:?}"
         );
         *found = Segment { generation: found.generation + 1, state: State::Discarding, ..Segment::default() };
@@ -298,9 +299,9 @@ mod tests {
         segments.close(second, true);
         assert_eq!(segments.to_free(), [map], "the checkpoint is not durable");
         segments.settle(taken);
-        segments.get_mut(first).page_blocks = 1;
+        segments.get_mut(first).page_units = 1;
         assert_eq!(segments.to_free(), [map], "a page is live");
-        segments.get_mut(first).page_blocks = 0;
+        segments.get_mut(first).page_units = 0;
         assert_eq!(segments.to_free(), [first, map], "the second was closed after the checkpoint was taken");
         segments.begin_to_free(first);
         segments.end_freeing(first);

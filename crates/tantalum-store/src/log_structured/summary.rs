@@ -7,14 +7,16 @@
 use tantalum_log::Lsn;
 
 use super::{
-    layout::{BLOCK_BYTES, Place},
-    layout::{Kind, TAG, u32_at, u64_at},
+    layout::{BLOCK_BYTES, BLOCK_UNITS, Extent, Place},
+    layout::{FIRST_VERSION, Kind, TAG, VERSION_OF_EXTENTS, u32_at, u64_at},
 };
 use crate::PageId;
 
-const KIND: Kind = Kind { magic: *b"TNTLSEGM", version: 1 };
+const KIND: Kind = Kind { magic: *b"TNTLSEGM", newest_version: VERSION_OF_EXTENTS };
 const HEADER_BYTES: usize = 128;
 const ENTRY_BYTES: usize = 32;
+/// Where an entry says how long a page is.
+const UNITS: usize = 30;
 /// Things that an append has at most.
 pub const ENTRIES_MAX: usize = (BLOCK_BYTES - HEADER_BYTES) / ENTRY_BYTES;
 /// Blocks of no meaning that an append has at most: more than any segment.
@@ -60,7 +62,9 @@ pub enum Entry {
         /// Its checksum, as its header has it.
         crc: u32,
         /// Where cleaning read it: it counts only if the page was not stored since.
-        from: Option<Place>,
+        from: Option<Extent>,
+        /// How long it is as it is stored.
+        units: u32,
     },
     /// A block of the map: of places of pages on level 0, of those of such blocks on level 1.
     Map {
@@ -88,7 +92,7 @@ pub struct Summary {
     pub next: Option<u32>,
     /// When the youngest of the pages was stored, counted in blocks of pages stored.
     pub stamp: u64,
-    /// What follows, in this order.
+    /// What follows, in this order: one right behind the other, of which the first begins a block.
     pub entries: Vec<Entry>,
     /// Blocks behind that, which mean nothing.
     pub filler_blocks: u32,
@@ -96,26 +100,29 @@ pub struct Summary {
 
 impl Summary {
     /// Blocks of the append, this one included.
-    pub fn blocks(&self, page_blocks: u32) -> u32 {
-        1 + self.entries.iter().map(|entry| entry.blocks(page_blocks)).sum::<u32>() + self.filler_blocks
+    pub fn blocks(&self) -> u32 {
+        1 + self.entries.iter().map(Entry::units).sum::<u32>().div_ceil(BLOCK_UNITS) + self.filler_blocks
     }
 
-    /// Each entry and the block that it begins in, counted from this one.
-    pub fn at(&self, page_blocks: u32) -> impl Iterator<Item = (u32, &Entry)> {
-        self.entries.iter().scan(1, move |at, entry| {
-            let begins = *at;
-            *at += entry.blocks(page_blocks);
-            Some((begins, entry))
+    /// Each entry, and where it is if the append begins at `start`.
+    pub fn extents(&self, start: Place) -> impl Iterator<Item = (Extent, &Entry)> {
+        let first = start.plus(1);
+        self.entries.iter().scan(0, move |at, entry| {
+            let found = Extent::behind(first, *at, entry.units());
+            *at += entry.units();
+            Some((found, entry))
         })
     }
 
-    /// Writes it to `block`, as the database's.
+    /// Writes it to `block`, as the database's, of which pages have so many units.
     ///
     /// # Panics
     /// With more entries than there is room for.
-    pub fn encode(&self, block: &mut [u8], database: u128) {
+    pub fn encode(&self, block: &mut [u8], database: u128, page_units: u32) {
         assert!(self.entries.len() <= ENTRIES_MAX, "an append has at most {ENTRIES_MAX} entries");
-        let block = KIND.begin(block, database);
+        let needs_extents = self.entries.iter().any(|entry| !entry.is_of_first_version(page_units));
+        let version = if needs_extents { VERSION_OF_EXTENTS } else { FIRST_VERSION };
+        let block = KIND.begin(block, version, database);
         block[TAG] = self.stream as u8;
         block[32..40].copy_from_slice(&self.session.to_le_bytes());
         block[40..48].copy_from_slice(&self.sequence.to_le_bytes());
@@ -126,7 +133,7 @@ impl Summary {
         block[64..72].copy_from_slice(&self.stamp.to_le_bytes());
         block[72..76].copy_from_slice(&self.filler_blocks.to_le_bytes());
         for (entry, bytes) in self.entries.iter().zip(block[HEADER_BYTES..].chunks_exact_mut(ENTRY_BYTES)) {
-            entry.encode(bytes);
+            entry.encode(bytes, version, page_units);
         }
         KIND.seal(block);
     }
@@ -136,9 +143,9 @@ impl Summary {
         KIND.seal(block);
     }
 
-    /// Reads a summary of the database. `None` if these bytes are none.
-    pub fn decode(block: &[u8], database: u128) -> Option<Self> {
-        let block = KIND.open(block, database)?;
+    /// Reads a summary of the database, of which pages have so many units. `None` if these bytes are none.
+    pub fn decode(block: &[u8], database: u128, page_units: u32) -> Option<Self> {
+        let (block, version) = KIND.open(block, database)?;
         let (entries, filler_blocks) = (u32_at(block, 60) as usize, u32_at(block, 72));
         if entries > ENTRIES_MAX || filler_blocks > FILLER_BLOCKS_MAX {
             return None;
@@ -152,26 +159,42 @@ impl Summary {
             block: u32_at(block, 52),
             next: Some(u32_at(block, 56)).filter(|next| *next != NONE),
             stamp: u64_at(block, 64),
-            entries: bytes.map(Entry::decode).collect::<Option<_>>()?,
+            entries: bytes.map(|bytes| Entry::decode(bytes, version, page_units)).collect::<Option<_>>()?,
             filler_blocks,
         })
     }
 }
 
 impl Entry {
-    fn blocks(&self, page_blocks: u32) -> u32 {
+    fn units(&self) -> u32 {
         match self {
-            Self::Page { .. } => page_blocks,
-            Self::Map { .. } => 1,
+            Self::Page { units, .. } => *units,
+            Self::Map { .. } => BLOCK_UNITS,
         }
     }
 
-    fn encode(&self, bytes: &mut [u8]) {
+    fn is_of_first_version(&self, page_units: u32) -> bool {
         match *self {
-            Self::Page { id, lsn, crc, from } => {
+            Self::Page { from, units, .. } => {
+                units == page_units && from.is_none_or(|from| from.as_whole(page_units).is_some())
+            }
+            Self::Map { .. } => true,
+        }
+    }
+
+    fn encode(&self, bytes: &mut [u8], version: u16, page_units: u32) {
+        match *self {
+            Self::Page { id, lsn, crc, from, units } => {
                 bytes[0..8].copy_from_slice(&id.0.to_le_bytes());
                 bytes[8..16].copy_from_slice(&lsn.get().to_le_bytes());
-                bytes[16..24].copy_from_slice(&from.map_or(0, |place| place.0).to_le_bytes());
+                let from = match version {
+                    FIRST_VERSION => from.and_then(|from| from.as_whole(page_units)).unwrap_or(0),
+                    _ => {
+                        bytes[UNITS..UNITS + 2].copy_from_slice(&(units as u16).to_le_bytes());
+                        from.map_or(0, Extent::number)
+                    }
+                };
+                bytes[16..24].copy_from_slice(&from.to_le_bytes());
                 bytes[24..28].copy_from_slice(&crc.to_le_bytes());
             }
             Self::Map { level, index } => {
@@ -181,14 +204,20 @@ impl Entry {
         }
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    fn decode(bytes: &[u8], version: u16, page_units: u32) -> Option<Self> {
         match bytes[28] {
-            0 => Some(Self::Page {
-                id: PageId(u64_at(bytes, 0)),
-                lsn: Lsn::new(u64_at(bytes, 8)),
-                crc: u32_at(bytes, 24),
-                from: Some(Place(u64_at(bytes, 16))).filter(|from| from.0 != 0),
-            }),
+            0 => {
+                let (from, units) = match (u64_at(bytes, 16), version) {
+                    (0, FIRST_VERSION) => (None, page_units),
+                    (block, FIRST_VERSION) => (Some(Extent::whole(block, page_units)?), page_units),
+                    (number, _) => {
+                        (Extent::from_number(number), u16::from_le_bytes([bytes[UNITS], bytes[UNITS + 1]]).into())
+                    }
+                };
+                let (id, lsn) = (PageId(u64_at(bytes, 0)), Lsn::new(u64_at(bytes, 8)));
+                let page = Self::Page { id, lsn, crc: u32_at(bytes, 24), from, units };
+                (1..=page_units).contains(&units).then_some(page)
+            }
             level @ 1..=2 => Some(Self::Map { level: level - 1, index: u64_at(bytes, 0) }),
             _ => None,
         }
@@ -201,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_summary_is_read_back_and_no_other_databases() {
-        let page = |id, from| Entry::Page { id: PageId(id), lsn: Lsn::new(9 * id), crc: 7, from };
+        let page = |id, from, units| Entry::Page { id: PageId(id), lsn: Lsn::new(9 * id), crc: 7, from, units };
+        let from = Some(Extent::behind(Place(77), 5, 9));
         let summary = Summary {
             session: 3,
             sequence: 4,
@@ -210,19 +240,46 @@ mod tests {
             block: 6,
             next: Some(8),
             stamp: 99,
-            entries: vec![page(1, None), page(2, Some(Place(77))), Entry::Map { level: 1, index: 3 }],
+            entries: vec![page(1, None, 64), page(2, from, 13), Entry::Map { level: 1, index: 3 }],
             filler_blocks: 2,
         };
         let mut block = [0xee; BLOCK_BYTES];
-        summary.encode(&mut block, 11);
-        assert_eq!(Summary::decode(&block, 11), Some(summary.clone()));
-        assert_eq!(Summary::decode(&block, 12), None);
-        let at: Vec<u32> = summary.at(4).map(|(at, _)| at).collect();
-        assert_eq!((at, summary.blocks(4)), (vec![1, 5, 9], 12));
+        summary.encode(&mut block, 11, 64);
+        assert_eq!(Summary::decode(&block, 11, 64), Some(summary.clone()));
+        assert_eq!(Summary::decode(&block, 11, 63), None, "no page is so long");
+        assert_eq!(Summary::decode(&block, 12, 64), None);
+        let at: Vec<u64> = summary.extents(Place(0)).map(|(extent, _)| extent.offset() / 256).collect();
+        assert_eq!((at, summary.blocks()), (vec![16, 80, 93], 1 + 6 + 2));
         for at in [0, 9, 40, 130, 4095] {
             let mut damaged = block;
             damaged[at] ^= 4;
-            assert_eq!(Summary::decode(&damaged, 11), None, "byte {at}");
+            assert_eq!(Summary::decode(&damaged, 11, 64), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_summary_without_compressed_pages_is_read_by_older_programs() {
+        let whole = Extent::whole(77, 32).unwrap();
+        let compressed = Extent::behind(Place(77), 0, 31);
+        for (from, units, version, stored) in
+            [(whole, 32, 1, 77), (whole, 31, 2, whole.number()), (compressed, 32, 2, compressed.number())]
+        {
+            let entry = Entry::Page { id: PageId(6), lsn: Lsn::new(9), crc: 7, from: Some(from), units };
+            let summary = Summary {
+                session: 3,
+                sequence: 4,
+                stream: Stream::Cold,
+                segment: 5,
+                block: 6,
+                next: Some(8),
+                stamp: 99,
+                entries: vec![entry],
+                filler_blocks: 0,
+            };
+            let mut block = [0; BLOCK_BYTES];
+            summary.encode(&mut block, 11, 32);
+            assert_eq!((&block[12..14], u64_at(&block, HEADER_BYTES + 16)), (&[version, 0][..], stored));
+            assert_eq!(Summary::decode(&block, 11, 32), Some(summary));
         }
     }
 }

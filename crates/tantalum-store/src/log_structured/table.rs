@@ -1,12 +1,12 @@
 //! The state of the store: where each page is, what each segment holds, where appends go. It is behind one lock, changes only in
 //! memory, and a checkpoint and the appends behind it tell it again after a crash.
 //!
-//! Invariant: a segment has as many live blocks as the map says are there, and those that a checkpoint under way has written for the
+//! Invariant: a segment has as many live units as the map says are there, and the blocks that a checkpoint under way has written for the
 //! map.
 
 use super::{
     free_space::FreeSpace,
-    layout::{Layout, Place},
+    layout::{Extent, Layout, Place},
     map::PageMap,
     segments::{Segments, State},
     streams::{Slot, Streams},
@@ -20,7 +20,7 @@ pub struct Table {
     pub map: PageMap,
     pub segments: Segments,
     pub streams: Streams,
-    /// Blocks of pages stored, ever.
+    /// Blocks that pages took which were stored, ever.
     pub clock: u64,
     /// What `clock` was at the last checkpoint.
     pub clock_at_checkpoint: u64,
@@ -99,14 +99,14 @@ impl Table {
     }
 
     /// Where a page is, and of which generation its segment is.
-    pub fn find(&self, id: PageId) -> Option<(Place, u64)> {
-        let place = self.map.get(id)?;
-        Some((place, self.generation(place)))
+    pub fn find(&self, id: PageId) -> Option<(Extent, u64)> {
+        let extent = self.map.get(id)?;
+        Some((extent, self.generation(extent)))
     }
 
-    /// The generation of a place's segment; no segment's if there is none any more.
-    pub fn generation(&self, place: Place) -> u64 {
-        let segment = self.layout.segment_of(place).map(|(segment, _)| segment);
+    /// The generation of the segment that a page is in; no segment's if there is none any more.
+    pub fn generation(&self, page: Extent) -> u64 {
+        let segment = self.layout.segment_of(page);
         segment.map_or(0, |segment| self.segments.generation(segment).unwrap_or(u64::MAX))
     }
 
@@ -120,39 +120,38 @@ impl Table {
     /// until a checkpoint says that it is not.
     pub fn forget_pages(&mut self, pages: u64) -> bool {
         let Some(forgotten) = self.map.forget_last(pages) else { return false };
-        for place in forgotten.places {
-            let (segment, _) = self.layout.segment_of(place).expect("pages are in segments");
-            let found = self.segments.get_mut(segment);
-            found.page_blocks = found
-                .page_blocks
-                .checked_sub(self.layout.page_blocks())
-                .expect("a segment has every page that the map says is there");
+        for page in forgotten.pages {
+            let segment = self.forget(page);
             self.segments.unsettle(segment);
         }
         self.left_map_blocks.extend(forgotten.blocks);
         true
     }
 
+    /// Notes that a page is not in its place any more. Returns the segment.
+    fn forget(&mut self, page: Extent) -> u32 {
+        let segment = self.layout.segment_of(page).expect("pages are in segments");
+        let found = self.segments.get_mut(segment);
+        let left = found.page_units.checked_sub(page.units());
+        found.page_units = left.expect("a segment has every page that the map says is there");
+        segment
+    }
+
     /// Notes that an append of pages is durable. Pages that cleaning moved and that were stored meanwhile stay where they
     /// are stored.
     pub fn apply(&mut self, summary: &Summary) {
-        let layout = self.layout;
-        for (at, entry) in summary.at(layout.page_blocks()) {
+        let start = self.layout.place(summary.segment, summary.block);
+        for (extent, entry) in summary.extents(start) {
             let Entry::Page { id, from, .. } = *entry else { continue };
             // A page that was stored while it was moved is newer than what was moved.
             if from.is_some() && self.map.get(id) != from {
                 continue;
             }
-            let old = self.map.set(id, layout.place(summary.segment, summary.block + at));
-            if let Some((segment, _)) = old.and_then(|old| layout.segment_of(old)) {
-                let found = self.segments.get_mut(segment);
-                found.page_blocks = found
-                    .page_blocks
-                    .checked_sub(layout.page_blocks())
-                    .expect("a segment has every page that the map says is there");
+            if let Some(old) = self.map.set(id, extent) {
+                self.forget(old);
             }
             let found = self.segments.get_mut(summary.segment);
-            found.page_blocks += layout.page_blocks();
+            found.page_units += extent.units();
             found.pages.push(id);
         }
         let found = self.segments.get_mut(summary.segment);
@@ -161,7 +160,7 @@ impl Table {
 
     /// Notes that a block of the map is not needed there any more.
     pub fn forget_map_block(&mut self, place: Place) {
-        let (segment, _) = self.layout.segment_of(place).expect("blocks of the map are in segments");
+        let (segment, _) = self.layout.segment_at(place.offset()).expect("blocks of the map are in segments");
         let segment = self.segments.get_mut(segment);
         segment.map_blocks =
             segment.map_blocks.checked_sub(1).expect("a segment has every block of the map that is there");
@@ -170,11 +169,11 @@ impl Table {
     /// Whether a segment may be cleaned. It is free then if it is settled.
     pub fn is_cleanable(&self, segment: u32) -> bool {
         let found = self.segments.get(segment);
-        let has_more = found.page_blocks > 0 || !found.is_map_leaving;
+        let has_more = found.page_units > 0 || !found.is_map_leaving;
         found.state() == State::Closed
             && !found.is_stuck
             && has_more
-            && (1..self.layout.segment_blocks()).contains(&found.live_blocks())
+            && (1..self.layout.segment_units()).contains(&found.live_units())
     }
 
     /// Whether recovery would have to look at too many appends.

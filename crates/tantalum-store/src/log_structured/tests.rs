@@ -11,9 +11,13 @@ use std::{
 use tantalum_device::{Device, Durability, Fault, MemoryDevice, MemoryProfile};
 use tantalum_rt::{Random, Simulation};
 
-use super::{LogStructuredStats, LogStructuredStore, layout::Layout, summary::Summary};
+use super::{
+    LogStructuredStats, LogStructuredStore,
+    layout::{BLOCK_BYTES, Layout, Place},
+    summary::{Entry, Summary},
+};
 use crate::{
-    ErrorKind, Load, MetadataWrites, PageId, PageStore, SegmentSizes, StoreOptions, Superblock,
+    ErrorKind, Load, MetadataWrites, PageCompression, PageId, PageStore, SegmentSizes, StoreOptions, Superblock,
     page::header,
     tests::{PAGE, batch, page},
 };
@@ -56,7 +60,11 @@ fn store_with(device: &Arc<MemoryDevice>, options: StoreOptions) -> LogStructure
 }
 
 pub(super) fn store(device: &Arc<MemoryDevice>) -> LogStructuredStore {
-    store_with(device, StoreOptions { discards: true, ..StoreOptions::default() })
+    compressed_store(device, PageCompression::None)
+}
+
+pub(super) fn compressed_store(device: &Arc<MemoryDevice>, compression: PageCompression) -> LogStructuredStore {
+    store_with(device, StoreOptions { discards: true, compression, ..StoreOptions::default() })
 }
 
 /// The version of a page; 0 if it was never stored.
@@ -99,6 +107,7 @@ fn a_power_cut_leaves_every_page_old_or_new() {
         let has_hot_pages = random.bool();
         for life in 0..8 {
             let (device_then, stored_then, tried_then) = (device.clone(), Arc::clone(&stored), Arc::clone(&tried));
+            let compression = *random.choice(&PageCompression::ALL).unwrap();
             let cut_at = Duration::from_micros(random.u64(1..60_000));
             let tasks = random.u64(1..4);
             let seen = Arc::new(tantalum_rt::Mutex::new(LogStructuredStats::default()));
@@ -108,7 +117,7 @@ fn a_power_cut_leaves_every_page_old_or_new() {
                     tantalum_rt::sleep(cut_at);
                     tantalum_rt::power_cut()
                 });
-                let store = Arc::new(store(&device_then));
+                let store = Arc::new(compressed_store(&device_then, compression));
                 check(&store);
                 for id in 0..pages {
                     let version = version(&store, id);
@@ -183,8 +192,21 @@ fn what_was_stored_is_found_after_an_orderly_end_without_following_appends() {
 
 #[test]
 fn a_full_store_is_cleaned_for_ever() {
+    let [plain, compressed] = PageCompression::ALL.map(clean_a_full_store);
+    assert_eq!(plain.bytes_stored, plain.pages_stored * PAGE as u64);
+    assert_eq!(plain.bytes_loaded, plain.pages_loaded * PAGE as u64);
+    // Half of a page is random bytes, on average.
+    let (stored, read) = (compressed.stored_share(PAGE as u32).unwrap(), compressed.bytes_loaded);
+    assert!((0.5..0.65).contains(&stored), "{stored}");
+    let (least, most) = (compressed.pages_loaded * PAGE as u64 / 2, 3 * compressed.pages_loaded * PAGE as u64 / 2);
+    assert!((least..most).contains(&read), "{read} bytes for {} pages", compressed.pages_loaded);
+    // An append of one page takes a block however short the page is.
+    assert!(2 * compressed.segments_cleaned < plain.segments_cleaned, "{plain:?} and {compressed:?}");
+}
+
+fn clean_a_full_store(compression: PageCompression) -> LogStructuredStats {
     let device = device();
-    let store = store(&device);
+    let store = compressed_store(&device, compression);
     let pages = store.capacity_pages();
     for first in (0..pages).step_by(40) {
         store.store(&batch(&(first..(first + 40).min(pages)).collect::<Vec<_>>(), 1)).unwrap();
@@ -206,6 +228,31 @@ fn a_full_store_is_cleaned_for_ever() {
     assert!(store.load_run(PageId(0), &mut run).unwrap().iter().all(|load| *load == Load::Page));
     let versions: Vec<u64> = run.chunks(PAGE).map(|page| header::lsn(page).get()).collect();
     assert_eq!(versions, newest);
+    counts
+}
+
+#[test]
+fn what_was_stored_in_one_way_is_read_and_moved_in_the_other() {
+    let device = device();
+    let mut newest = vec![0; store(&device).capacity_pages() as usize];
+    let mut random = Random::with_seed(3);
+    for (life, compression) in
+        [PageCompression::Lz4, PageCompression::None, PageCompression::Lz4].into_iter().enumerate()
+    {
+        let store = compressed_store(&device, compression);
+        check(&store);
+        for (id, newest) in newest.iter().enumerate() {
+            assert_eq!(version(&store, id as u64), *newest, "page {id}");
+        }
+        for round in 0..3000 {
+            let (id, version) = (random.usize(..newest.len()), life as u64 * 10_000 + round + 1);
+            store.store(&batch(&[id as u64], version)).unwrap();
+            newest[id] = version;
+        }
+        assert!(counts(&store).segments_cleaned > 0);
+        check(&store);
+    }
+    check(&store(&device));
 }
 
 #[test]
@@ -280,18 +327,29 @@ fn appends(device: &Arc<MemoryDevice>) -> Vec<(u64, Summary)> {
             let at = layout().place(segment, block).offset();
             let mut bytes = vec![0; PAGE];
             device.read(at, &mut bytes).unwrap();
-            found.extend(Summary::decode(&bytes, DATABASE).map(|summary| (at, summary)));
+            found.extend(Summary::decode(&bytes, DATABASE, layout().page_units()).map(|summary| (at, summary)));
         }
     }
     found.sort_by_key(|(_, summary)| summary.sequence);
     found
 }
 
+/// Where a page of an append is stored.
+fn page_in((at, append): &(u64, Summary), page: u64) -> u64 {
+    let is_it = |entry: &Entry| matches!(entry, Entry::Page { id, .. } if id.0 == page);
+    let mut extents = append.extents(Place(at / BLOCK_BYTES as u64));
+    extents.find(|(_, entry)| is_it(entry)).unwrap().0.offset()
+}
+
 #[test]
 fn damage_is_not_taken_for_the_end_of_a_stream() {
+    PageCompression::ALL.into_iter().for_each(damage_appends);
+}
+
+fn damage_appends(compression: PageCompression) {
     let made = || {
         let device = device();
-        let store = store(&device);
+        let store = compressed_store(&device, compression);
         (1..6).for_each(|version| store.store(&batch(&[1, version + 1], version)).unwrap());
         drop(store);
         let appends = appends(&device);
@@ -300,7 +358,7 @@ fn damage_is_not_taken_for_the_end_of_a_stream() {
     let flip = |device: &MemoryDevice, at: u64| device.corrupt(at, 1, |bytes| bytes[0] ^= 1);
     // A page in the middle is damaged, and found to be.
     let (device, found) = made();
-    flip(&device, found[found.len() - 2].0 + 2 * PAGE as u64 + 50);
+    flip(&device, page_in(&found[found.len() - 2], 5) + 5);
     let damaged = store(&device);
     assert_eq!(version(&damaged, 1), 5);
     assert!(matches!(damaged.load(PageId(5), &mut vec![0; PAGE]).unwrap(), Load::Damaged(_)));
@@ -311,20 +369,26 @@ fn damage_is_not_taken_for_the_end_of_a_stream() {
     let refused = damaged.recover().unwrap_err();
     assert!(refused.to_string().contains("summary"), "{refused}");
     // The last append of all may be one that was under way.
-    let (device, found) = made();
-    flip(&device, found[found.len() - 1].0 + PAGE as u64 + 50);
-    let torn = store(&device);
-    assert_eq!([1, 5, 6].map(|id| version(&torn, id)), [4, 4, 0]);
+    for page in [1, 6] {
+        let (device, found) = made();
+        flip(&device, page_in(&found[found.len() - 1], page) + 5);
+        let torn = store(&device);
+        assert_eq!([1, 5, 6].map(|id| version(&torn, id)), [4, 4, 0]);
+    }
 }
 
 #[test]
 fn a_page_that_cannot_be_read_keeps_its_segment() {
+    PageCompression::ALL.into_iter().for_each(keep_a_page_that_cannot_be_read);
+}
+
+fn keep_a_page_that_cannot_be_read(compression: PageCompression) {
     let device = device();
-    let store = store(&device);
+    let store = compressed_store(&device, compression);
     let pages = store.capacity_pages();
     store.store(&batch(&[0, 1], 1)).unwrap();
     let (at, _) = appends(&device).pop().unwrap();
-    device.corrupt(at + PAGE as u64 + 99, 1, |bytes| bytes[0] ^= 1);
+    device.corrupt(at + PAGE as u64 + 5, 1, |bytes| bytes[0] ^= 1);
     let mut random = Random::with_seed(7);
     for round in 2..4000 {
         store.store(&batch(&[random.u64(2..pages)], round)).unwrap();

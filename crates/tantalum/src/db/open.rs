@@ -96,6 +96,9 @@ impl Plan {
         sessions.check_not_older(log.stamped_epoch(), &log_name)?;
         sessions.check_not_newer(log.epoch(), &log_name)?;
         let (superblock, mended) = protection::change(devices, superblock, &self.settings, protection)?;
+        // Once and for all: pages that were compressed stay so until they are stored again. It is written with the session.
+        let compressed_pages = superblock.compressed_pages || self.settings.compresses_pages_in(superblock.store_kind);
+        let superblock = Superblock { compressed_pages, ..superblock };
         let store = store_on(devices, &superblock, &self.settings)?;
         let home = self.home.as_ref().filter(|_| !self.is_read_only);
         let directory = home.map(|home| home.directory.path().to_owned());

@@ -170,6 +170,7 @@ pub(super) fn new_superblock(
             _ => 1,
         },
         segments: (store_kind == StoreKind::LogStructured).then(|| settings.segment_sizes()),
+        compressed_pages: settings.compresses_pages_in(store_kind),
         protection,
         session: None,
     }

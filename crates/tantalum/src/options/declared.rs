@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 use tantalum_device::toml::{Field, Problem, Table, Value};
 use tantalum_log::LogLayout;
-use tantalum_store::{MetadataWrites, StoreKind};
+use tantalum_store::{MetadataWrites, PageCompression, StoreKind};
 
 use super::{Barriers, Builder, Expert, Isolation, LogHiding, TornPageProtection};
 use crate::{
@@ -321,6 +321,11 @@ settings! {
 
     /// With log-structured: whether the store tells a device which segments it does not need: a trim for an SSD; nothing for a file.
     expert open Flag discard_segments: bool = "`false`";
+
+    /// With log-structured: how pages are compressed where that saves an eighth of one or more: `none`, or `lz4`. Fewer bytes are
+    /// written then, and less has to be moved by cleaning, since the store has room for as many pages as without; for processor time at
+    /// each page that is stored or read. Can be changed from one open to the next: pages stay as they are until they are stored again.
+    expert open Name page_compression: PageCompression = "`none`";
 
     /// With log-structured: what is written beside pages: `own` (what the store needs), or `nilfs2` (as much as that file system
     /// wrote). For comparisons.

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use tantalum_device::toml::Table;
 use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
-use tantalum_store::{Protection, SegmentSizes, StoreKind, StoreOptions, UnitSizes};
+use tantalum_store::{PageCompression, Protection, SegmentSizes, StoreKind, StoreOptions, UnitSizes};
 
 use super::{Barriers, Isolation, LogHiding, Settings, TornPageProtection};
 use crate::{
@@ -160,6 +160,7 @@ impl Settings {
             ("segment_bytes", self.segment_bytes.is_some(), StoreKind::LogStructured),
             ("segment_fill_percent", self.segment_fill_percent.is_some(), StoreKind::LogStructured),
             ("discard_segments", self.discard_segments.is_some(), StoreKind::LogStructured),
+            ("page_compression", self.page_compression.is_some(), StoreKind::LogStructured),
             ("metadata_writes", self.metadata_writes.is_some(), StoreKind::LogStructured),
         ];
         let store = self.page_store?;
@@ -317,12 +318,18 @@ impl Settings {
         }
     }
 
+    /// Whether pages are stored compressed, of which older programs know nothing.
+    pub fn compresses_pages_in(&self, store: StoreKind) -> bool {
+        store == StoreKind::LogStructured && self.page_compression.unwrap_or_default() != PageCompression::None
+    }
+
     /// What the page store does from this open on.
     pub fn store_options(&self) -> StoreOptions {
         StoreOptions {
             trusts_device: self.torn_page_protection() == TornPageProtection::TrustDevice,
             durable_page_writes: self.durable_page_writes(),
             carry_over_percent: self.carry_over_percent.unwrap_or(DEFAULT_CARRY_OVER_PERCENT),
+            compression: self.page_compression.unwrap_or_default(),
             metadata_writes: self.metadata_writes.unwrap_or_default(),
             discards: self.discard_segments.unwrap_or_default(),
         }
@@ -379,7 +386,7 @@ fn refuse(problem: Option<(&str, String)>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use tantalum_store::MetadataWrites;
+    use tantalum_store::{MetadataWrites, PageCompression};
 
     use super::*;
     use crate::ErrorKind;
@@ -423,6 +430,7 @@ mod tests {
             segment_bytes: Some(1 << 16),
             segment_fill_percent: Some(70),
             discard_segments: Some(true),
+            page_compression: Some(PageCompression::Lz4),
             metadata_writes: Some(MetadataWrites::Nilfs2),
             ..Settings::default()
         };
@@ -455,6 +463,8 @@ mod tests {
         let (line, what) = error_of("page_store = \"log-structured\"\ntorn_page_protection = \"device\"\n");
         assert!(line == 2 && what.contains("log-structured needs none"), "{what}");
         assert_eq!(error_of("page_store = \"log-structured\"\nmetadata_writes = \"ext2\"\n").0, 2);
+        let (line, what) = error_of("page_store = \"log-structured\"\npage_compression = \"gzip\"\n");
+        assert!(line == 2 && what.contains("none, lz4"), "{what}");
         assert_eq!(error_of("barriers = \"never\"\n").0, 1);
         let (line, what) = error_of("\nwrite_back_batches = 0\n");
         assert!(line == 2 && what.contains("1 to 128"), "{what}");

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Builder, Db, StoreKind, Table};
+use tantalum::{Builder, Db, PageCompression, StoreKind, Table};
 use tantalum_device::{
     MemoryProfile,
     files::{self as simulated, SimulatedFiles},
@@ -50,6 +50,9 @@ static FIXTURES: [Fixture; 6] = [
 const fn fixture(name: &'static str, store: StoreKind, is_closed: bool) -> Fixture {
     Fixture { name, store, is_archived: matches!(store, StoreKind::InPlace), is_closed }
 }
+
+/// The directory of the fixtures whose pages are compressed.
+const COMPRESSED: &str = "compressed";
 
 impl Fixture {
     fn path(&self, version: &str) -> PathBuf {
@@ -315,8 +318,8 @@ fn unpack(packed: &[u8], directory: &Path) {
 
 #[test]
 fn databases_of_earlier_versions_open_and_go_on() {
-    for version in ["1", "patches"] {
-        for fixture in &FIXTURES {
+    for (version, fixtures) in [("1", &FIXTURES[..]), ("patches", &FIXTURES), (COMPRESSED, &FIXTURES[4..])] {
+        for fixture in fixtures {
             let dir = tempfile::tempdir().unwrap();
             let packed = fs::read(fixture.path(version)).unwrap();
             unpack(&packed, dir.path());
@@ -336,6 +339,44 @@ fn databases_of_earlier_versions_open_and_go_on() {
                 db.close().unwrap();
             }
         }
+    }
+}
+
+/// The format version that the superblock has, and its copy.
+fn format_versions(directory: &Path) -> [u8; 2] {
+    let data = fs::read(directory.join("data")).unwrap();
+    [data[8], data[4096 + 8]]
+}
+
+/// Programs that know no compressed pages open a database as long as it has none, and refuse it by its version from then on.
+#[test]
+fn a_database_that_compresses_pages_is_of_a_newer_format() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&fs::read(FIXTURES[5].path("1")).unwrap(), dir.path());
+    let open = |compression| {
+        let builder = FIXTURES[5].builder().create_if_missing(false);
+        builder.expert(|expert| expert.page_compression(compression)).open(dir.path()).unwrap()
+    };
+    let stored = |db: &Db| {
+        let found = db.stats().unwrap().store.log_structured.unwrap();
+        (found.pages_stored > 0, found.bytes_stored < found.pages_stored * 4096)
+    };
+    for (compression, session, version) in
+        [(PageCompression::None, 0, 1), (PageCompression::Lz4, 1, 3), (PageCompression::None, 2, 3)]
+    {
+        let db = open(compression);
+        assert_eq!(format_versions(dir.path()), [version; 2], "session {session}");
+        assert_eq!(read(&db), rows(), "session {session}");
+        let table = db.table("another").unwrap();
+        for n in 0..1000 {
+            let mut tx = db.begin().unwrap();
+            tx.put(&table, key(n), value(n, session)).unwrap();
+            tx.commit().unwrap();
+        }
+        db.checkpoint().unwrap();
+        assert_eq!(stored(&db), (true, compression == PageCompression::Lz4), "session {session}");
+        assert_eq!(db.check().unwrap().problems(), [] as [&str; 0]);
+        db.close().unwrap();
     }
 }
 
@@ -477,14 +518,24 @@ fn cut_while_moving(fixture: &'static Fixture) -> Vec<u8> {
 #[test]
 #[ignore = "makes the fixtures of the version that is checked out, in a directory named by the variable FIXTURES"]
 fn make_fixtures() {
+    make(&FIXTURES, |fixture| fixture.builder());
+}
+
+#[test]
+#[ignore = "makes the fixtures with compressed pages, in a directory named by the variable FIXTURES"]
+fn make_compressed_fixtures() {
+    make(&FIXTURES[4..], |fixture| fixture.builder().expert(|expert| expert.page_compression(PageCompression::Lz4)));
+}
+
+fn make(fixtures: &[Fixture], builder: impl Fn(&Fixture) -> Builder) {
     let to = PathBuf::from(std::env::var_os("FIXTURES").unwrap());
     fs::create_dir_all(&to).unwrap();
-    for fixture in &FIXTURES {
+    for fixture in fixtures {
         let dir = tempfile::tempdir().unwrap();
-        let db = fixture.builder().open(dir.path()).unwrap();
+        let db = builder(fixture).open(dir.path()).unwrap();
         fill(&db, 0);
         db.close().unwrap();
-        let db = fixture.builder().open(dir.path()).unwrap();
+        let db = builder(fixture).open(dir.path()).unwrap();
         fill(&db, 1);
         if fixture.is_closed {
             db.close().unwrap();
