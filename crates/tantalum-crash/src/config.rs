@@ -1,6 +1,6 @@
 //! What a seed decides before anything runs: the devices, the engine's options, the clients.
 
-use std::{fmt, ops::Range, str::FromStr, time::Duration};
+use std::{ops::Range, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use tantalum::LogHiding;
@@ -51,23 +51,7 @@ impl Protection {
     }
 }
 
-impl fmt::Display for Protection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Protection {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let names = || Self::ALL.map(Self::name).join(", ");
-        Self::ALL
-            .into_iter()
-            .find(|protection| protection.name() == name)
-            .ok_or_else(|| format!("no torn-page protection is called {name:?}; there are {}", names()))
-    }
-}
+tantalum_device::named_field!(Protection);
 
 /// Where the log lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

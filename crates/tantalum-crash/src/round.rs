@@ -386,7 +386,7 @@ fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
         recorder.count("segments that compactions cut off", store.segments_cut_off);
         recorder.count("pages that cleaning moved", store.pages_moved);
         let page_bytes = store.pages_stored * config.page_size as u64;
-        recorder.count("bytes of pages that compression saved", page_bytes - store.bytes_stored);
+        recorder.count("bytes of pages that compression saved", page_bytes.saturating_sub(store.bytes_stored));
         recorder.count("checkpoints of the page map", store.checkpoints);
         recorder.count("appends that recovery followed", store.appends_rolled_forward);
         recorder.count("waits for a free segment", store.waits);

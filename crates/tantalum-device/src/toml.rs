@@ -75,7 +75,8 @@ pub trait Field: Sized {
     fn to_value(&self) -> Result<Value, String>;
 }
 
-/// Makes a type whose values have names, a constant `ALL` and a method `name`, a [`Field`].
+/// Shows a type whose values have names, a constant `ALL` and a method `name`, by these names, parses them, and makes the type a
+/// [`Field`].
 ///
 /// ```
 /// #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,10 +90,27 @@ pub trait Field: Sized {
 /// tantalum_device::named_field!(Fruit);
 /// use tantalum_device::toml::{Field, Value};
 /// assert_eq!(Fruit::from_value(&Value::Text("apple".into())), Ok(Fruit::Apple));
+/// assert_eq!("apple".parse(), Ok(Fruit::Apple));
+/// assert_eq!("pear".parse::<Fruit>(), Err("\"pear\" was given; it can be one of apple".into()));
+/// assert_eq!(Fruit::Apple.to_string(), "apple");
 /// ```
 #[macro_export]
 macro_rules! named_field {
     ($type:ty) => {
+        impl ::std::fmt::Display for $type {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl ::std::str::FromStr for $type {
+            type Err = String;
+
+            fn from_str(name: &str) -> Result<Self, String> {
+                <Self as $crate::toml::Field>::from_value(&$crate::toml::Value::Text(name.to_owned()))
+            }
+        }
+
         impl $crate::toml::Field for $type {
             fn from_value(value: &$crate::toml::Value) -> Result<Self, String> {
                 let found = Self::ALL.into_iter().find(|one| value.as_text() == Some(one.name()));

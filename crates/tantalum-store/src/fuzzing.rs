@@ -163,9 +163,9 @@ pub fn log_sector(bytes: &mut [u8]) {
 /// When what is decoded is not encoded to the same again.
 pub fn segment_block(bytes: &mut [u8]) {
     const DATABASE: u128 = STORE as u128;
+    const PAGE_UNITS: u32 = 16;
     let Some(index) = bytes.get(32..36) else { return };
     let number = (0, u32::from_le_bytes([index[0], index[1], index[2], index[3]]) as usize);
-    const PAGE_UNITS: u32 = 16;
     let mut again = [0; 4096];
     let _found = (
         Summary::decode(bytes, DATABASE, PAGE_UNITS),

@@ -93,7 +93,7 @@ pub struct SegmentInspection {
     pub state: String,
     /// Its blocks of 4 KiB.
     pub blocks: u32,
-    /// As many of them as what is live in it takes.
+    /// Of them, how many its live pages and blocks of the map fill, rounded up.
     pub live_blocks: u32,
     /// What was appended to it, as far as that shows: of a segment that is free, what it was used for last.
     pub appends: Vec<AppendInspection>,

@@ -334,12 +334,6 @@ impl Protection {
 
 tantalum_device::named_field!(Protection);
 
-impl std::fmt::Display for Protection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 tantalum_rt::statistics! {
     /// Counters of a page store.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -57,22 +57,6 @@ impl StoreKind {
 
 tantalum_device::named_field!(StoreKind);
 
-impl std::fmt::Display for StoreKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for StoreKind {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        let names = || Self::ALL.map(Self::name).join(", ");
-        found.ok_or_else(|| format!("no page store is called {name:?}; there are {}", names()))
-    }
-}
-
 /// Sizes in bytes of what in-page logging divides a device into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitSizes {

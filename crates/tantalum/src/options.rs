@@ -8,7 +8,6 @@ mod settings;
 use std::{
     fmt::{self, Debug},
     path::Path,
-    str::FromStr,
     sync::Arc,
 };
 
@@ -137,21 +136,6 @@ impl Barriers {
 }
 
 tantalum_device::named_field!(Barriers);
-
-impl fmt::Display for Barriers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Barriers {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|barriers| barriers.name() == name);
-        found.ok_or_else(|| format!("barriers cannot be {name:?}; they are auto, on, off or trust-device"))
-    }
-}
 
 /// What happens to log writes that take more than twice as long as usual, where the log stands on several devices
 /// (FlashLogging, section 3.4).

@@ -1,6 +1,6 @@
 //! How much a log-structured store writes, and how long a write waits for it, as the device gets fuller.
 
-use tantalum::{Barriers, LogStructuredStats, MetadataWrites, PageCompression};
+use tantalum::{Barriers, MetadataWrites, PageCompression};
 use tantalum_flash::Profile;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::tpcc::{Parameters, Scale};
@@ -73,11 +73,6 @@ fn at_random(used: f64) -> f64 {
     1.0 / (1.0 - low)
 }
 
-/// How long a page is as it is stored.
-fn stored_bytes(store: &LogStructuredStats) -> f64 {
-    store.bytes_stored as f64 / store.pages_stored.max(1) as f64
-}
-
 fn space_use(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let live = live_bytes(settings, progress)?;
     let mut findings = Findings::new(vec![format!(
@@ -113,7 +108,8 @@ fn space_use(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
                 is_no_worse &= moved <= bound;
                 curve.push((100.0 * share, moved));
             }
-            row(format!("{what}: bytes of a page as it is stored"), Bound::Unpublished, stored_bytes(&store), "bytes");
+            let stored = store.stored_share(PAGE_BYTES).unwrap_or(1.0) * f64::from(PAGE_BYTES);
+            row(format!("{what}: bytes of a page as it is stored"), Bound::Unpublished, stored, "bytes");
             row(format!("{what}: live at the end"), Bound::Unpublished, 100.0 * share, "%");
             row(format!("{what}: pages written for each stored"), Bound::Unpublished, moved, "ratio");
             row(format!("{what}: the same if stores were at random"), Bound::Unpublished, bound, "ratio");

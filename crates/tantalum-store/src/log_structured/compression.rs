@@ -3,8 +3,6 @@
 //! The *image* of a compressed page is the number of compressed bytes in two bytes, those bytes, and zeros up to the end of a unit. The map
 //! says how long an image is; if it is shorter than a page, the page is compressed.
 
-use std::{fmt, str::FromStr};
-
 use lz4_flex::block::{self, CompressTable};
 
 use super::layout::UNIT_BYTES;
@@ -41,21 +39,6 @@ impl PageCompression {
 }
 
 tantalum_device::named_field!(PageCompression);
-
-impl fmt::Display for PageCompression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for PageCompression {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|compression| compression.name() == name);
-        found.ok_or_else(|| format!("compression cannot be {name:?}; it is none or lz4"))
-    }
-}
 
 /// The bytes of an image that say how long what follows is.
 const LENGTH_BYTES: usize = 2;

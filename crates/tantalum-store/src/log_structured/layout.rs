@@ -49,6 +49,11 @@ const SEGMENTS_MIN: u32 = 32;
 pub struct Place(pub u64);
 
 impl Place {
+    /// Whether a device could have such a block.
+    pub fn is_possible(self) -> bool {
+        Extent::of_whole_page(self.0, BLOCK_UNITS).is_some()
+    }
+
     /// Where it starts, in bytes.
     pub fn offset(self) -> u64 {
         self.0 * BLOCK_BYTES as u64
@@ -72,34 +77,34 @@ impl Extent {
     /// Bits of the number that stand for the first unit; the length is in the others.
     const START_BITS: u32 = 48;
 
-    /// So many units from the beginning of a block on, after `skip` others.
+    /// So many units, the first of which has `skip` units before it in its block.
     ///
     /// # Panics
     /// With more units than any page has.
-    pub fn behind(block: Place, skip: u32, units: u32) -> Self {
+    pub fn at(block: Place, skip: u32, units: u32) -> Self {
         let units = u16::try_from(units).expect("a page has at most 64 units");
         Self { start: block.0 * u64::from(BLOCK_UNITS) + u64::from(skip), units }
     }
 
-    /// A page that is stored as it is, from a block on; `None` if no device has that block.
-    pub fn whole(block: u64, page_units: u32) -> Option<Self> {
+    /// That of a page which is stored as it is, from a block on; `None` if no device has that block.
+    pub fn of_whole_page(block: u64, page_units: u32) -> Option<Self> {
         let start = block.checked_mul(BLOCK_UNITS.into()).filter(|start| start >> Self::START_BITS == 0)?;
         Some(Self { start, units: u16::try_from(page_units).ok()? })
     }
 
     /// The block from which on a page is stored as it is; `None` for another.
-    pub fn as_whole(self, page_units: u32) -> Option<u64> {
+    pub fn block_of_whole_page(self, page_units: u32) -> Option<u64> {
         let is_whole = self.units() == page_units && self.start.is_multiple_of(BLOCK_UNITS.into());
         is_whole.then_some(self.start / u64::from(BLOCK_UNITS))
     }
 
-    /// What one number says, as the map has it and summaries; `None` for nowhere.
+    /// The extent that a number in the map or a summary stands for; 0 stands for none.
     pub fn from_number(number: u64) -> Option<Self> {
         let found = Self { start: number & ((1 << Self::START_BITS) - 1), units: (number >> Self::START_BITS) as u16 };
         (number != 0).then_some(found)
     }
 
-    /// It as one number.
+    /// The number that stands for it.
     pub fn number(self) -> u64 {
         debug_assert!(self.start >> Self::START_BITS == 0, "no device has so many units");
         u64::from(self.units) << Self::START_BITS | self.start
@@ -416,18 +421,25 @@ mod tests {
     fn a_page_is_stored_behind_a_summary_in_one_segment() {
         let layout = layout(8192, 1 << 20, 80);
         let (first, last) = (layout.place(5, 1), layout.place(5, 255));
-        let segment_of = |place, skip, units| layout.segment_of(Extent::behind(place, skip, units));
+        let segment_of = |place, skip, units| layout.segment_of(Extent::at(place, skip, units));
         assert_eq!((segment_of(first, 0, 32), segment_of(first, 3, 1)), (Some(5), Some(5)));
         assert_eq!((segment_of(last, 3, 13), segment_of(last, 3, 14)), (Some(5), None));
         assert_eq!((segment_of(first, 0, 33), segment_of(first, 0, 0)), (None, None), "no page is so long");
         assert_eq!((segment_of(layout.place(5, 0), 15, 1), segment_of(Place(3), 0, 1)), (None, None));
-        let extent = Extent::behind(first, 3, 14);
+        let extent = Extent::at(first, 3, 14);
         assert_eq!(Extent::from_number(extent.number()), Some(extent));
         assert_eq!(extent.end() - first.offset(), 17 * UNIT_BYTES as u64);
         assert_eq!(Extent::from_number(0), None);
-        assert_eq!((extent.as_whole(14), extent.as_whole(16)), (None, None), "it begins no block, and is shorter");
-        let whole = Extent::whole(77, 16).unwrap();
-        assert_eq!((whole.as_whole(16), whole.as_whole(32), Extent::whole(u64::MAX / 9, 16)), (Some(77), None, None));
+        assert_eq!(
+            (extent.block_of_whole_page(14), extent.block_of_whole_page(16)),
+            (None, None),
+            "it begins no block, and is shorter"
+        );
+        let whole = Extent::of_whole_page(77, 16).unwrap();
+        assert_eq!(
+            (whole.block_of_whole_page(16), whole.block_of_whole_page(32), Extent::of_whole_page(u64::MAX / 9, 16)),
+            (Some(77), None, None)
+        );
     }
 
     #[test]

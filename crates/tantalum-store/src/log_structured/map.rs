@@ -60,14 +60,19 @@ impl MapBlock {
 
     /// As it is written, where pages have so many units.
     pub fn encode(&self, (level, index): BlockNumber, database: u128, page_units: u32, block: &mut [u8]) {
-        let block_of = |number: u64| Extent::from_number(number).map_or(Some(0), |extent| extent.as_whole(page_units));
-        let needs_extents = level == 0 && self.numbers.iter().any(|number| block_of(*number).is_none());
-        let version = if needs_extents { VERSION_OF_EXTENTS } else { FIRST_VERSION };
+        let block_of = |number: &u64| {
+            Extent::from_number(*number).map_or(Some(0), |extent| extent.block_of_whole_page(page_units))
+        };
+        // Those of a directory are blocks.
+        let blocks = if level > 0 { Some(self.numbers.to_vec()) } else { self.numbers.iter().map(block_of).collect() };
+        let (version, numbers) = match blocks {
+            Some(blocks) => (FIRST_VERSION, blocks),
+            None => (VERSION_OF_EXTENTS, self.numbers.to_vec()),
+        };
         let block = KIND.begin(block, version, database);
         block[TAG] = level as u8;
         block[BODY..40].copy_from_slice(&(index as u64).to_le_bytes());
-        for (number, bytes) in self.numbers.iter().zip(block[HEADER_BYTES..].chunks_exact_mut(8)) {
-            let number = if (version, level) == (FIRST_VERSION, 0) { block_of(*number).unwrap_or(0) } else { *number };
+        for (number, bytes) in numbers.iter().zip(block[HEADER_BYTES..].chunks_exact_mut(8)) {
             bytes.copy_from_slice(&number.to_le_bytes());
         }
         KIND.seal(block);
@@ -88,8 +93,11 @@ impl MapBlock {
         let mut read = Self::new();
         for (number, bytes) in read.numbers.iter_mut().zip(block[HEADER_BYTES..].chunks_exact(8)) {
             *number = u64_at(bytes, 0);
+            if level > 0 && !Place(*number).is_possible() {
+                return None;
+            }
             if (version, level) == (FIRST_VERSION, 0) && *number != 0 {
-                *number = Extent::whole(*number, page_units)?.number();
+                *number = Extent::of_whole_page(*number, page_units)?.number();
             }
         }
         Some(read)
@@ -239,7 +247,7 @@ mod tests {
     use super::*;
 
     fn at(block: u64) -> Extent {
-        Extent::behind(Place(block), 3, 7)
+        Extent::at(Place(block), 3, 7)
     }
 
     #[test]
@@ -311,8 +319,21 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_no_device_has_is_refused() {
+        let mut bytes = [0; BLOCK_BYTES];
+        for level in 0..LEVELS {
+            MapBlock::new().encode((level, 0), 5, 16, &mut bytes);
+            for (number, is_possible) in [((1 << 44) - 1, true), (1 << 44, false), (u64::MAX, false)] {
+                bytes[HEADER_BYTES..HEADER_BYTES + 8].copy_from_slice(&u64::to_le_bytes(number));
+                MapBlock::repair_checksum(&mut bytes);
+                assert_eq!(MapBlock::decode(&bytes, (level, 0), 5, 16).is_some(), is_possible, "{number}");
+            }
+        }
+    }
+
+    #[test]
     fn a_chunk_without_compressed_pages_is_read_by_older_programs() {
-        let whole = Extent::whole(70, 32).unwrap();
+        let whole = Extent::of_whole_page(70, 32).unwrap();
         let mut bytes = [0; BLOCK_BYTES];
         for (level, number, version, stored) in
             [(0, whole.number(), 1, 70), (0, at(70).number(), 2, at(70).number()), (1, 70, 1, 70)]

@@ -5,7 +5,7 @@
 //! the way to them, and the blocks of its own files (inodes, checkpoints, segment usage, and the table of disk addresses with
 //! its own tree), with a super root at the end.
 
-use std::{collections::BTreeSet, fmt, str::FromStr};
+use std::collections::BTreeSet;
 
 use crate::PageId;
 
@@ -53,21 +53,6 @@ impl MetadataWrites {
 }
 
 tantalum_device::named_field!(MetadataWrites);
-
-impl fmt::Display for MetadataWrites {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for MetadataWrites {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|writes| writes.name() == name);
-        found.ok_or_else(|| format!("metadata writes cannot be {name:?}; they are own or nilfs2"))
-    }
-}
 
 /// Blocks that NILFS2 would have written with these pages of `page_blocks` blocks.
 pub fn metadata_blocks(pages: impl Iterator<Item = PageId>, page_blocks: u32) -> u32 {

@@ -138,7 +138,7 @@ impl Recovery<'_> {
             })
         };
         for (_, place) in map.blocks() {
-            let block = Extent::behind(place, 0, BLOCK_UNITS);
+            let block = Extent::at(place, 0, BLOCK_UNITS);
             segments.get_mut(segment_of(block)?).map_blocks += 1;
         }
         for (id, extent) in map.pages() {

@@ -100,13 +100,17 @@ impl Root {
             }
         };
         let place = |index: usize| Some(Place(u64_at(block, DIRECTORIES + 8 * index))).filter(|place| place.0 != 0);
+        let directories: Vec<Option<Place>> = (0..directories).map(place).collect();
+        if directories.iter().flatten().any(|place| !place.is_possible()) {
+            return None;
+        }
         Some(Self {
             number: u64_at(block, 32),
             session: u64_at(block, 40),
             sequence: u64_at(block, 48),
             clock: u64_at(block, 56),
             positions: (block[TAG] != 0).then(|| [position(0), position(1)]),
-            directories: (0..directories).map(place).collect(),
+            directories,
         })
     }
 
@@ -213,9 +217,11 @@ mod tests {
             directories: vec![Some(Place(44)), None, Some(Place(45))],
         };
         let block = root.encode(1);
-        assert_eq!(Root::decode(&block, 1), Some(root));
+        assert_eq!(Root::decode(&block, 1), Some(root.clone()));
         assert_eq!(Root::decode(&block, 2), None);
         assert_eq!(Root::decode(&Root::empty().encode(2), 2), Some(Root::empty()));
+        let impossible = Root { directories: vec![Some(Place(u64::MAX))], ..root.clone() };
+        assert_eq!(Root::decode(&impossible.encode(1), 1), None, "no device has that block");
         let mut damaged = block.clone();
         damaged[4000] ^= 1;
         assert_eq!(Root::decode(&damaged, 1), None);

@@ -26,6 +26,8 @@ pub struct SegmentIo {
     pub layout: Layout,
     pub database: u128,
     pub counters: Counters,
+    /// The device's, in bytes.
+    logical_block: u64,
     discards: AtomicBool,
     /// Shared by what reads; alone when segments are cut off, which a task may still read that has looked up a place before.
     cutting: RwLock<()>,
@@ -49,6 +51,7 @@ impl Images {
 impl SegmentIo {
     pub fn new(device: Arc<dyn Device>, layout: Layout, database: u128, discards: bool) -> Self {
         Self {
+            logical_block: device.capabilities().logical_block.into(),
             device,
             layout,
             database,
@@ -65,23 +68,17 @@ impl SegmentIo {
         self.device.read(offset, bytes)
     }
 
-    /// What the device reads at least, and where that begins.
-    fn block_bytes(&self) -> u64 {
-        self.device.capabilities().logical_block.into()
-    }
-
     /// Reads images that lie between two bytes of the device.
     pub fn read_images(&self, range: Range<u64>) -> Result<Images> {
-        let block = self.block_bytes();
-        let start = range.start / block * block;
-        let mut bytes = AlignedBuffer::zeroed((range.end.next_multiple_of(block) - start) as usize);
+        let start = range.start / self.logical_block * self.logical_block;
+        let mut bytes = AlignedBuffer::zeroed((range.end.next_multiple_of(self.logical_block) - start) as usize);
         self.read(start, &mut bytes)?;
         Ok(Images { start, bytes })
     }
 
     /// Reads a page. Returns how many bytes were read for it; the inner error says what is wrong with what is stored there.
     pub fn read_page(&self, extent: Extent, page: &mut [u8]) -> Result<std::result::Result<u64, String>> {
-        if extent.bytes() == page.len() && extent.offset().is_multiple_of(self.block_bytes()) {
+        if extent.block_of_whole_page(self.layout.page_units()).is_some() {
             self.read(extent.offset(), page)?;
             return Ok(Ok(page.len() as u64));
         }

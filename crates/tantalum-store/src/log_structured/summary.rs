@@ -108,7 +108,7 @@ impl Summary {
     pub fn extents(&self, start: Place) -> impl Iterator<Item = (Extent, &Entry)> {
         let first = start.plus(1);
         self.entries.iter().scan(0, move |at, entry| {
-            let found = Extent::behind(first, *at, entry.units());
+            let found = Extent::at(first, *at, entry.units());
             *at += entry.units();
             Some((found, entry))
         })
@@ -176,7 +176,7 @@ impl Entry {
     fn is_of_first_version(&self, page_units: u32) -> bool {
         match *self {
             Self::Page { from, units, .. } => {
-                units == page_units && from.is_none_or(|from| from.as_whole(page_units).is_some())
+                units == page_units && from.is_none_or(|from| from.block_of_whole_page(page_units).is_some())
             }
             Self::Map { .. } => true,
         }
@@ -188,7 +188,7 @@ impl Entry {
                 bytes[0..8].copy_from_slice(&id.0.to_le_bytes());
                 bytes[8..16].copy_from_slice(&lsn.get().to_le_bytes());
                 let from = match version {
-                    FIRST_VERSION => from.and_then(|from| from.as_whole(page_units)).unwrap_or(0),
+                    FIRST_VERSION => from.and_then(|from| from.block_of_whole_page(page_units)).unwrap_or(0),
                     _ => {
                         bytes[UNITS..UNITS + 2].copy_from_slice(&(units as u16).to_le_bytes());
                         from.map_or(0, Extent::number)
@@ -209,7 +209,7 @@ impl Entry {
             0 => {
                 let (from, units) = match (u64_at(bytes, 16), version) {
                     (0, FIRST_VERSION) => (None, page_units),
-                    (block, FIRST_VERSION) => (Some(Extent::whole(block, page_units)?), page_units),
+                    (block, FIRST_VERSION) => (Some(Extent::of_whole_page(block, page_units)?), page_units),
                     (number, _) => {
                         (Extent::from_number(number), u16::from_le_bytes([bytes[UNITS], bytes[UNITS + 1]]).into())
                     }
@@ -228,11 +228,8 @@ impl Entry {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_summary_is_read_back_and_no_other_databases() {
-        let page = |id, from, units| Entry::Page { id: PageId(id), lsn: Lsn::new(9 * id), crc: 7, from, units };
-        let from = Some(Extent::behind(Place(77), 5, 9));
-        let summary = Summary {
+    fn summary(entries: Vec<Entry>, filler_blocks: u32) -> Summary {
+        Summary {
             session: 3,
             sequence: 4,
             stream: Stream::Cold,
@@ -240,9 +237,16 @@ mod tests {
             block: 6,
             next: Some(8),
             stamp: 99,
-            entries: vec![page(1, None, 64), page(2, from, 13), Entry::Map { level: 1, index: 3 }],
-            filler_blocks: 2,
-        };
+            entries,
+            filler_blocks,
+        }
+    }
+
+    #[test]
+    fn a_summary_is_read_back_and_no_other_databases() {
+        let page = |id, from, units| Entry::Page { id: PageId(id), lsn: Lsn::new(9 * id), crc: 7, from, units };
+        let from = Some(Extent::at(Place(77), 5, 9));
+        let summary = summary(vec![page(1, None, 64), page(2, from, 13), Entry::Map { level: 1, index: 3 }], 2);
         let mut block = [0xee; BLOCK_BYTES];
         summary.encode(&mut block, 11, 64);
         assert_eq!(Summary::decode(&block, 11, 64), Some(summary.clone()));
@@ -259,23 +263,13 @@ mod tests {
 
     #[test]
     fn a_summary_without_compressed_pages_is_read_by_older_programs() {
-        let whole = Extent::whole(77, 32).unwrap();
-        let compressed = Extent::behind(Place(77), 0, 31);
+        let whole = Extent::of_whole_page(77, 32).unwrap();
+        let compressed = Extent::at(Place(77), 0, 31);
         for (from, units, version, stored) in
             [(whole, 32, 1, 77), (whole, 31, 2, whole.number()), (compressed, 32, 2, compressed.number())]
         {
             let entry = Entry::Page { id: PageId(6), lsn: Lsn::new(9), crc: 7, from: Some(from), units };
-            let summary = Summary {
-                session: 3,
-                sequence: 4,
-                stream: Stream::Cold,
-                segment: 5,
-                block: 6,
-                next: Some(8),
-                stamp: 99,
-                entries: vec![entry],
-                filler_blocks: 0,
-            };
+            let summary = summary(vec![entry], 0);
             let mut block = [0; BLOCK_BYTES];
             summary.encode(&mut block, 11, 32);
             assert_eq!((&block[12..14], u64_at(&block, HEADER_BYTES + 16)), (&[version, 0][..], stored));

@@ -20,7 +20,7 @@ pub struct Table {
     pub map: PageMap,
     pub segments: Segments,
     pub streams: Streams,
-    /// Blocks that pages took which were stored, ever.
+    /// Blocks that all pages stored so far have taken, since the store was made.
     pub clock: u64,
     /// What `clock` was at the last checkpoint.
     pub clock_at_checkpoint: u64,

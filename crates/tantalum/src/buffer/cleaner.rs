@@ -2,8 +2,6 @@
 //! write: as many as there may be batches under way.
 
 use std::{
-    fmt,
-    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -73,22 +71,7 @@ impl PageCleaning {
     }
 }
 
-impl fmt::Display for PageCleaning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 tantalum_device::named_field!(PageCleaning);
-
-impl FromStr for PageCleaning {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|cleaning| cleaning.name() == name);
-        found.ok_or_else(|| format!("page cleaning cannot be {name:?}; it is ahead or on-demand"))
-    }
-}
 
 /// The running cleaner. Dropping it stops it; the pool goes on without, only slower.
 #[derive(Debug)]

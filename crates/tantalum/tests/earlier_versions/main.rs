@@ -51,9 +51,6 @@ const fn fixture(name: &'static str, store: StoreKind, is_closed: bool) -> Fixtu
     Fixture { name, store, is_archived: matches!(store, StoreKind::InPlace), is_closed }
 }
 
-/// The directory of the fixtures whose pages are compressed.
-const COMPRESSED: &str = "compressed";
-
 impl Fixture {
     fn path(&self, version: &str) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version).join(self.name)
@@ -318,7 +315,7 @@ fn unpack(packed: &[u8], directory: &Path) {
 
 #[test]
 fn databases_of_earlier_versions_open_and_go_on() {
-    for (version, fixtures) in [("1", &FIXTURES[..]), ("patches", &FIXTURES), (COMPRESSED, &FIXTURES[4..])] {
+    for (version, fixtures) in [("1", &FIXTURES[..]), ("patches", &FIXTURES), ("compressed", &FIXTURES[4..])] {
         for fixture in fixtures {
             let dir = tempfile::tempdir().unwrap();
             let packed = fs::read(fixture.path(version)).unwrap();
