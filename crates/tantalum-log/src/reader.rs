@@ -230,12 +230,8 @@ impl LogReader {
                     Ok(_) => self.archived = None,
                 }
             }
-            self.current = self.find(durable);
-            if self.current.is_none() {
-                match self.find_archived()? {
-                    Some(archived) => self.archived = Some(Box::new(archived)),
-                    None => return Err(self.fell_behind()),
-                }
+            if !self.find(durable)? {
+                return Err(self.fell_behind());
             }
         }
     }
@@ -255,18 +251,27 @@ impl LogReader {
         Ok(record)
     }
 
-    /// The records of the request that holds the position, if a device has it: where it is expected, or anywhere.
-    fn find(&mut self, durable: Lsn) -> Option<Records> {
-        if self.areas.is_some()
-            && let Some(found) = self.read(durable)
-        {
-            return Some(found);
+    /// Finds the records of the request that holds the position, where it is expected, or anywhere. False if nothing has it.
+    fn find(&mut self, durable: Lsn) -> Result<bool> {
+        // Else much of the log would be looked through, and in vain.
+        if self.may_be_overwritten() && self.find_archived()? {
+            return Ok(true);
+        }
+        if self.areas.is_some() && self.read(durable) {
+            return Ok(true);
         }
         self.locate();
-        self.read(durable)
+        Ok(self.read(durable) || self.find_archived()?)
     }
 
-    fn read(&mut self, durable: Lsn) -> Option<Records> {
+    /// Whether an area has overwritten what it had from the position on: the others hardly have that, though little may have been
+    /// overwritten of an area that only hides outliers.
+    fn may_be_overwritten(&self) -> bool {
+        self.areas.iter().flatten().any(|area| self.at < area.lost_to())
+    }
+
+    /// Finds the records on the devices. False if none has them.
+    fn read(&mut self, durable: Lsn) -> bool {
         while let Some((area, request)) = self.look(self.at, durable) {
             let areas = self.areas.as_mut().expect("they were looked at");
             match areas[area].records(&request, self.at) {
@@ -274,7 +279,8 @@ impl LogReader {
                     self.current_end = request.header.end();
                     // The next one is often there too.
                     areas.swap(0, area);
-                    return Some(records);
+                    self.current = Some(records);
+                    return true;
                 }
                 // It is torn, or was overwritten.
                 Ok(None) => {}
@@ -282,7 +288,7 @@ impl LogReader {
             }
             areas[area].ahead.retain(|other| *other != request);
         }
-        None
+        false
     }
 
     /// A request that holds the record at `at`, and in which area.
@@ -350,17 +356,18 @@ impl LogReader {
         self.areas = Some(areas);
     }
 
-    /// The archive from the position on, if it has that.
-    fn find_archived(&self) -> Result<Option<ArchiveReader>> {
-        let Some(target) = self.scheduler.archive_target() else { return Ok(None) };
+    /// Opens the archive from the position on. False if it does not have that.
+    fn find_archived(&mut self) -> Result<bool> {
+        let Some(target) = self.scheduler.archive_target() else { return Ok(false) };
         let found = ArchiveReader::open(&target, self.at).and_then(|mut reader| {
             // So that a reader that finds nothing there does not look for ever.
             Ok(reader.has_record()?.then_some(reader))
         });
-        match found {
-            Err(error) if error.kind() == ErrorKind::NotArchived => Ok(None),
-            found => found,
-        }
+        self.archived = match found {
+            Err(error) if error.kind() == ErrorKind::NotArchived => None,
+            found => found?.map(Box::new),
+        };
+        Ok(self.archived.is_some())
     }
 
     fn fell_behind(&mut self) -> Error {

@@ -276,6 +276,15 @@ fn positions_that_are_none_are_refused_and_waits_end_with_the_log() {
 
 /// A log of 1 MiB, archived on a device with room for so many segments.
 fn small_log(segments: u64, read_latency: Range<Duration>, seed: u64) -> (Log, Arc<MemoryDevice>, ArchiveOptions) {
+    archived_log(MemoryDevice::new("log", 1 << 20), segments, read_latency, seed)
+}
+
+fn archived_log(
+    device: Arc<MemoryDevice>,
+    segments: u64,
+    read_latency: Range<Duration>,
+    seed: u64,
+) -> (Log, Arc<MemoryDevice>, ArchiveOptions) {
     let us = Duration::from_micros;
     let profile = MemoryProfile { write_latency: us(20)..us(60), read_latency, seed, ..MemoryProfile::default() };
     let archive = MemoryDevice::with_profile("archive", (16 << 10) + segments * SEGMENT, profile);
@@ -283,7 +292,7 @@ fn small_log(segments: u64, read_latency: Range<Duration>, seed: u64) -> (Log, A
         ArchiveOptions { segment_bytes: Some(SEGMENT as u32), ..ArchiveOptions::on_device(archive.clone()) };
     let options =
         LogOptions { archive: Some(archiving.clone()), section_bytes: Some(SECTION_BYTES), ..LogOptions::default() };
-    let devices = as_devices(&[MemoryDevice::new("log", 1 << 20)]);
+    let devices = as_devices(&[device]);
     Log::create(LOG_ID, devices.clone(), options.clone()).expect("create");
     let log = Log::open(devices, options, &mut |_| {}).expect("open").finish().expect("finish");
     (log, archive, archiving)
@@ -363,4 +372,33 @@ fn an_archive_that_goes_round_is_looked_at_without_gaps() {
         let looks = looks.finished().expect("no power cut");
         assert!(looks > 1, "{looks} looks");
     }
+}
+
+/// A reader that begins with what the archive alone has, as one for the rows of each large transaction does, reads the headers of the
+/// log's sections, and not those of all requests.
+#[test]
+fn the_log_is_not_looked_through_for_what_it_has_no_more() {
+    const READ: Duration = Duration::from_millis(1);
+    Simulation::new(1)
+        .time_limit(Duration::from_secs(3600))
+        .run(|| {
+            let profile = MemoryProfile { read_latency: READ..READ, ..MemoryProfile::default() };
+            let device = MemoryDevice::with_profile("log", 1 << 20, profile);
+            let (log, ..) = archived_log(device, 64, Duration::ZERO..Duration::ZERO, 1);
+            (0..200).for_each(|_| append_archived(&log));
+            let reads_of_a_reader_from = |at| {
+                let begun = tantalum_rt::now();
+                let mut reader = log.reader(at).expect("it is durable");
+                assert!(reader.next_record().expect("it is there").is_some());
+                begun.elapsed().as_millis()
+            };
+            let of_headers = {
+                let begun = tantalum_rt::now();
+                drop(log.reader(log.durable_lsn()).expect("it is durable"));
+                begun.elapsed().as_millis()
+            };
+            assert!(of_headers > 5, "{of_headers} reads of the log's headers");
+            assert_eq!(reads_of_a_reader_from(Lsn::ZERO), of_headers);
+        })
+        .expect_finished();
 }

@@ -184,6 +184,57 @@ fn a_transaction_that_began_before_a_deferred_write_does_not_overwrite_it_under_
     });
 }
 
+/// While some writes are deferred each second, but few of all.
+#[test]
+fn buffers_that_few_writes_go_to_are_moved() {
+    on_filled(61..63, |_, db, table, mut model| {
+        let mut put = |number: u32, of: u32| {
+            db.put(table, key(number), value(of)).unwrap();
+            model.insert(key(number), value(of));
+        };
+        (0..KEYS).step_by(200).for_each(|number| put(number, 1));
+        let (first, stats) = (deferred(db), || db.stats().unwrap().transactions);
+        assert!(first > 5 && stats().rows_moved == 0, "{first}");
+        for round in 2..22 {
+            // Beside one that is deferred, many that go to one leaf, which is in memory.
+            put(100 * round + 50, round);
+            db.get(table, key(KEYS - 2)).unwrap();
+            (0..40).for_each(|of| put(KEYS - 1, of));
+            sleep(Duration::from_millis(150));
+        }
+        assert!(deferred(db) > first + 10, "{} writes were deferred", deferred(db));
+        assert!(stats().rows_moved > first, "{:?}", stats());
+        assert!(committed(db, table) == model);
+    });
+}
+
+#[test]
+fn writes_are_deferred_only_where_rows_share_leaves_later() {
+    // The table has about 220 leaves. Buffers are moved with so many rows that 1.2 of them come to a leaf, or that many do.
+    for (change_buffer_bytes, is_deferred) in [(32 << 10, false), (512 << 10, true)] {
+        simulate(63..65, move |seed, _| {
+            let db = builder().expert(|expert| expert.change_buffer_bytes(change_buffer_bytes));
+            let db = db.open_on(devices(seed)).unwrap();
+            let (table, mut model) = filled(&db);
+            let mut random = Random::with_seed(seed);
+            let mut put = |of| {
+                let number = random.u32(0..KEYS);
+                db.put(&table, key(number), value(of)).unwrap();
+                model.insert(key(number), value(of));
+            };
+            (0..500).for_each(&mut put);
+            let (first, at) = (deferred(&db), tantalum_rt::now());
+            assert!(first > 20, "{first}");
+            (500..1000).for_each(&mut put);
+            let later = deferred(&db) - first;
+            assert_eq!(later > 200, is_deferred, "{first}, then {later} of 500 writes in {:?}", at.elapsed());
+            assert!(is_deferred || later == 0, "{later}");
+            assert!(committed(&db, &table) == model);
+            db.close().unwrap();
+        });
+    }
+}
+
 #[test]
 fn a_table_with_a_change_buffer_is_dropped_with_it() {
     on_filled(36..38, |_, db, table, _| {

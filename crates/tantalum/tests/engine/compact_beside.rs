@@ -364,7 +364,9 @@ fn writers_that_take_pages_do_not_keep_the_end() {
         let report = compact(&db);
         stop.store(true, SeqCst);
         let written: u32 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
-        assert!(report.data_bytes_after <= report.data_bytes_before, "{report:?}");
+        // What was written meanwhile needs its room.
+        let needed = (u64::from(written) + 400) * 1100 + (2 << 20);
+        assert!(report.data_bytes_after <= report.data_bytes_before.max(needed), "{needed} would do: {report:?}");
         counted.fetch_add(u64::from(report.end_kept.is_empty()), SeqCst);
         check(&db);
         assert_eq!(committed(&db, &table).len(), written as usize + 400);

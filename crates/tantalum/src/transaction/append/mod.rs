@@ -9,7 +9,10 @@
 mod overwritten;
 mod planning;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    cell::Cell,
+    sync::{Arc, atomic::Ordering},
+};
 
 use tantalum_log::Lsn;
 use tantalum_rt::interleave;
@@ -101,8 +104,9 @@ pub(super) enum Purpose<'a> {
     Staging,
     /// What the applier's task changes beside that: no other task sees it.
     Applier,
-    /// Staged rows of the transaction that committed at this position go to their table.
-    Move { position: u64, read: &'a [ReadLeaf] },
+    /// Staged rows of the transaction that committed at this position go to their table. The number is set to how many leaves of that
+    /// are changed.
+    Move { position: u64, read: &'a [ReadLeaf], leaves: &'a Cell<u64> },
 }
 
 /// A leaf of a staging table, as it was when rows were read from it.
@@ -340,15 +344,22 @@ impl Manager {
         drop(reserved);
         Ok(match done? {
             Try::Done { end, sparse, .. } => {
-                let full = self.note_deferred(&deferred);
+                let full = self.note_writes(parts, &deferred);
                 Try::Done { end, sparse, replaced, full }
             }
             other => other,
         })
     }
 
-    /// Counts what has been deferred. Returns the tables whose change buffers are full, and these.
-    fn note_deferred(&self, deferred: &[Deferred<'_>]) -> Vec<(Table, Arc<StagingTree>)> {
+    /// Counts the writes to tables with staging tables, and what has been deferred. Returns the tables whose change buffers are full, and
+    /// these.
+    fn note_writes(&self, parts: &[Part<'_>], deferred: &[Deferred<'_>]) -> Vec<(Table, Arc<StagingTree>)> {
+        for part in parts {
+            let Some(staging) = part.tree.staging() else { continue };
+            let of_table = deferred.iter().filter(|deferred| deferred.table.id() == part.tree.tree().owner());
+            let deferred = of_table.map(|deferred| deferred.len() as u64).sum();
+            staging.gain().note_writes(part.writes.len() as u64, deferred);
+        }
         let mut full = Vec::new();
         for deferred in deferred {
             self.counters.deferred_writes.fetch_add(deferred.len() as u64, Ordering::Relaxed);
@@ -392,6 +403,9 @@ impl Manager {
             }
             Purpose::Staging | Purpose::Applier | Purpose::Move { .. } => (0, 0, &[][..]),
         };
+        if let Purpose::Move { leaves, .. } = purpose {
+            leaves.set(plans.iter().filter(|plan| matches!(plan.tree, PartTree::Target(_))).count() as u64);
+        }
         let end = group.append_with(flags, number, feed, |end| {
             for OldVersion { table, key, value, until } in old.take().into_iter().flatten() {
                 gate.keep(table, key, until.unwrap_or(end.get()), value);

@@ -153,7 +153,7 @@ impl<'p> Planning<'p> {
     ) -> Result<Destination<'p>> {
         if let (Some(buffers), PartTree::Table(table)) = (buffers, tree) {
             // While writes are deferred anyway, no leaf is to be stored for one.
-            let must_be_dirty = table.staging().has_open_buffer();
+            let must_be_dirty = table.staging().has_open_buffer() && table.staging().gain().spares_stored_leaf();
             let at_hand = table.tree().prepare_in_memory(writes, &mut self.places, reservation, must_be_dirty)?;
             if let Some((page, lsn)) = at_hand {
                 return Ok(Destination::Leaf(page, lsn));

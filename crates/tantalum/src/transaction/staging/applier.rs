@@ -193,9 +193,13 @@ impl Manager {
             }
             Ok(Step::Retired) => {}
             Ok(Step::Done) => {
-                let Moving { table, sources, .. } = job.what;
+                let Moving { table, sources, moved, .. } = job.what;
+                let are_buffers = sources.iter().all(|source| source.is_change_buffer());
                 work.dropping.extend(sources.into_iter().map(Job::new));
                 drop(work);
+                if are_buffers {
+                    self.learn_gain(&table, moved);
+                }
                 // What the transaction had written and replaced itself.
                 self.look_for_dead_values(&table);
             }

@@ -3,8 +3,8 @@
 //!
 //! Each table has at most one that takes writes. When it has its share of memory, it is sealed, and waits until buffers with many rows
 //! wait: then the [applier](super::applier) moves the rows of all of them together, in key order, so that many come to one leaf. What is
-//! sealed is looked into through a [filter](super::filter), and need not be in memory. Buffers in which nothing has been put for a
-//! while are moved too.
+//! sealed is looked into through a [filter](super::filter), and need not be in memory. Buffers of a table are moved by themselves if few
+//! of its writes are put into them, or if it [does not pay](super::gain) to defer these.
 //!
 //! A write is deferred only if no snapshot is alive, so no snapshot that is sees what a row of a change buffer replaces: all see the
 //! row.
@@ -27,7 +27,7 @@ use std::{
 use tantalum_rt::{Instant, Mutex};
 use tantalum_store::{Logging, TableId};
 
-use super::{ROW_HEAD_BYTES, StagingTree, TableStaging, filter::Filter};
+use super::{ROW_HEAD_BYTES, StagingTree, TableStaging, filter::Filter, gain::Moved};
 use crate::{
     buffer::BufferPool,
     db::Core,
@@ -50,7 +50,7 @@ const WAITING_PART: u64 = 2;
 const FILTER_BYTES_PER_BIT: u64 = 8;
 /// Bytes that a row has in a leaf beside key and value, about.
 const ROW_OVERHEAD_BYTES: usize = 8;
-/// Buffers into which nothing was put for so long are moved, and so long after a device had no room, none is made.
+/// How often it is looked whether few writes are put into buffers; and so long after a device had no room, none is made.
 const REST: Duration = Duration::from_secs(1);
 
 /// What a [`StagingTree`] that is a change buffer has beside its tree.
@@ -149,14 +149,12 @@ struct Waiting {
     /// Tables with one that takes writes.
     open: Vec<Table>,
     sealed: Vec<(Table, Arc<StagingTree>)>,
-    /// Of those that are sealed.
-    bytes: u64,
     /// Until so much was ever put into one, the device has room for it.
     room_until: u64,
     /// When it is looked again whether the device has, after it had not.
     not_before: Option<Instant>,
-    /// When it was looked last whether anything was put into one, and what had been until then.
-    looked: Option<(Instant, u64)>,
+    /// When it was looked last whether few writes are put into them.
+    looked: Option<Instant>,
 }
 
 impl Waiting {
@@ -164,10 +162,19 @@ impl Waiting {
         self.open.is_empty() && self.sealed.is_empty()
     }
 
+    /// The table of each.
+    fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.open.iter().chain(self.sealed.iter().map(|(table, _)| table))
+    }
+
+    /// Bytes of rows of those that are sealed.
+    fn sealed_bytes(&self) -> u64 {
+        self.sealed.iter().map(|(_, staged)| staged.buffered_bytes()).sum()
+    }
+
     fn seal(&mut self, table: &Table) {
         self.open.retain(|open| open.id() != table.id());
         if let Some(staged) = table.staging().seal() {
-            self.bytes += staged.buffered_bytes();
             self.sealed.push((table.clone(), staged));
         }
     }
@@ -207,12 +214,15 @@ impl ChangeBuffers {
 
     /// Where a write to a table goes whose leaf is not in memory.
     pub fn deferral(&self, table: &Table, write: &LeafWrite<'_>) -> Deferral {
-        let is_small = match write.value {
-            Some(LeafValue::Bytes(value)) => value.len() + ROW_HEAD_BYTES <= table.tree().inline_limit(),
-            Some(LeafValue::Reference(_)) => false,
-            None => true,
+        let value_bytes = match write.value {
+            Some(LeafValue::Bytes(value)) => value.len(),
+            Some(LeafValue::Reference(_)) => return Deferral::ToLeaf,
+            None => 0,
         };
-        if !is_small || self.total_bytes.load(Ordering::Relaxed) >= self.limit_bytes() {
+        if value_bytes + ROW_HEAD_BYTES > table.tree().inline_limit()
+            || self.bytes() >= self.limit_bytes()
+            || !table.staging().gain.defers(write.key.len() + value_bytes + ROW_OVERHEAD_BYTES)
+        {
             return Deferral::ToLeaf;
         }
         table.staging().open_buffer().map_or(Deferral::ToNew, Deferral::To)
@@ -227,6 +237,12 @@ impl ChangeBuffers {
         let in_buffer = buffer.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // Together they have no more.
         in_buffer >= self.open_limit_bytes() / self.waiting.lock().open.len().max(1) as u64
+    }
+
+    /// How many times as many rows as there are in buffers are moved together as a rule.
+    fn times_as_many(&self) -> f64 {
+        let bytes = self.limit_bytes() / WAITING_PART;
+        (bytes as f64 / self.bytes().max(1) as f64).max(1.0)
     }
 
     /// Buffers whose rows are not being moved.
@@ -297,8 +313,7 @@ impl Manager {
         table.staging().open(Arc::new(StagingTree::change_buffer(tree, position, buffer)));
         waiting.open.push(table.clone());
         buffers.are_any.store(true, Ordering::Release);
-        let put_bytes = buffers.put_bytes.load(Ordering::Relaxed);
-        waiting.looked.get_or_insert_with(|| (tantalum_rt::now(), put_bytes));
+        waiting.looked.get_or_insert_with(tantalum_rt::now);
         Ok(())
     }
 
@@ -309,8 +324,19 @@ impl Manager {
             return;
         }
         waiting.seal(table);
-        if waiting.bytes >= self.buffers.limit_bytes() / WAITING_PART {
+        if !table.staging().gain.is_known() {
+            // It is to be known soon whether deferring pays.
+            self.queue_those_of(&mut waiting, table);
+        } else if waiting.sealed_bytes() >= self.buffers.limit_bytes() / WAITING_PART {
             self.queue(&mut waiting);
+        }
+    }
+
+    /// Learns from rows of a table's change buffers that were moved. If it does not pay to defer writes to it, what waits is moved too.
+    pub(super) fn learn_gain(&self, table: &Table, moved: Moved) {
+        let buffers = &self.buffers;
+        if !table.staging().gain.learn(moved, buffers.times_as_many(), buffers.limit_bytes()) {
+            self.queue_those_of(&mut buffers.waiting.lock(), table);
         }
     }
 
@@ -323,36 +349,40 @@ impl Manager {
         self.queue(&mut waiting)
     }
 
-    /// Has the rows of change buffers moved into which nothing was put for a while. Returns whether there were any.
+    /// Has the rows of change buffers moved into which few of the writes to their table were put for a while. Returns whether there were any.
     pub(super) fn flush_resting_change_buffers(&self) -> bool {
-        {
-            let mut waiting = self.buffers.waiting.lock();
-            let (now, put_bytes) = (tantalum_rt::now(), self.buffers.put_bytes.load(Ordering::Relaxed));
-            let Some((looked, before)) = waiting.looked else { return false };
-            if now < looked + REST || waiting.is_empty() {
-                return false;
-            }
-            waiting.looked = Some((now, put_bytes));
-            if put_bytes != before {
-                return false;
-            }
+        let mut waiting = self.buffers.waiting.lock();
+        let now = tantalum_rt::now();
+        if waiting.is_empty() || waiting.looked.is_none_or(|looked| now < looked + REST) {
+            return false;
         }
-        self.flush_change_buffers()
+        waiting.looked = Some(now);
+        let tables: BTreeMap<_, _> = waiting.tables().map(|table| (table.id(), table.clone())).collect();
+        let resting: Vec<_> = tables.into_values().filter(|table| table.staging().gain.few_were_deferred()).collect();
+        resting.iter().for_each(|table| self.queue_those_of(&mut waiting, table));
+        !resting.is_empty()
     }
 
     /// Forgets the buffers of tables that were dropped, which are freed.
     pub fn forget_dropped_change_buffers(&self) {
-        let mut tables: Vec<Table> = {
-            let waiting = self.buffers.waiting.lock();
-            waiting.open.iter().chain(waiting.sealed.iter().map(|(table, _)| table)).cloned().collect()
-        };
+        let mut tables: Vec<Table> = self.buffers.waiting.lock().tables().cloned().collect();
         // The applier may be moving rows of one, and is waited for.
         tables.retain(|table| table.staging().unless_retired().is_none());
         let mut waiting = self.buffers.waiting.lock();
         let is_there = |table: &Table| tables.iter().all(|dropped| dropped.id() != table.id());
         waiting.open.retain(is_there);
         waiting.sealed.retain(|(table, _)| is_there(table));
-        waiting.bytes = waiting.sealed.iter().map(|(_, staged)| staged.buffered_bytes()).sum();
+        self.buffers.are_any.store(!waiting.is_empty(), Ordering::Release);
+    }
+
+    /// Seals the change buffers of one table and gives them to the applier, as [`queue`](Self::queue) does with all that are sealed.
+    fn queue_those_of(&self, waiting: &mut Waiting, table: &Table) {
+        waiting.seal(table);
+        let (of_table, others) =
+            std::mem::take(&mut waiting.sealed).into_iter().partition(|(sealed, _)| sealed.id() == table.id());
+        waiting.sealed = of_table;
+        self.queue(waiting);
+        waiting.sealed = others;
         self.buffers.are_any.store(!waiting.is_empty(), Ordering::Release);
     }
 
@@ -362,7 +392,6 @@ impl Manager {
         for (table, staged) in std::mem::take(&mut waiting.sealed) {
             by_table.entry(table.id()).or_insert_with(|| (table, Vec::new())).1.push(staged);
         }
-        waiting.bytes = 0;
         self.buffers.are_any.store(!waiting.is_empty(), Ordering::Release);
         if by_table.is_empty() {
             return false;

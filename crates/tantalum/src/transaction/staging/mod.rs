@@ -23,6 +23,7 @@ mod applier;
 mod change_buffer;
 mod feed;
 mod filter;
+mod gain;
 mod move_rows;
 mod spill;
 mod undo;
@@ -40,12 +41,12 @@ use tantalum_log::Lsn;
 use tantalum_rt::{Mutex, MutexGuard, RwLock};
 use tantalum_store::TableId;
 
-use self::change_buffer::Buffer;
 pub(in crate::transaction) use self::{
     applier::Applier,
     change_buffer::{ChangeBuffers, Deferral},
     spill::{Staged, is_too_much},
 };
+use self::{change_buffer::Buffer, gain::Gain};
 use super::{
     Content, Value,
     batch::{Batch, End},
@@ -313,6 +314,7 @@ pub(crate) struct TableStaging {
     list: RwLock<Arc<[Arc<StagingTree>]>>,
     /// The change buffer that takes writes; it is in the list too.
     open_buffer: RwLock<Option<Arc<StagingTree>>>,
+    gain: Gain,
     /// Whether the table was dropped. The applier holds it while it moves rows.
     retired: Mutex<bool>,
 }
@@ -325,6 +327,11 @@ impl TableStaging {
     #[inline]
     pub fn has_any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether it pays to defer writes to the table.
+    pub(in crate::transaction) fn gain(&self) -> &Gain {
+        &self.gain
     }
 
     pub fn add(&self, staged: Arc<StagingTree>) {

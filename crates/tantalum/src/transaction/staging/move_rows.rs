@@ -12,11 +12,12 @@ use crate::{
     tree::{LeafCopy, LeafPosition, LeafValue, LeafWrite},
 };
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
 };
 
-use super::{StagedRow, StagedWrite, StagingTree, spill::is_too_much};
+use super::{StagedRow, StagedWrite, StagingTree, gain::Moved, spill::is_too_much};
 use crate::transaction::Value;
 
 /// Leaves of the staging table that it reads, at most: many may be empty.
@@ -32,6 +33,7 @@ pub(super) struct Moving {
     from: Vec<u8>,
     /// The most rows of a group.
     rows: usize,
+    pub moved: Moved,
 }
 
 /// What came of a step.
@@ -69,7 +71,7 @@ impl Moving {
     /// Rows of staging tables, the oldest first.
     pub fn new(table: Table, sources: Vec<Arc<StagingTree>>, rows: usize) -> Self {
         assert!(sources.is_sorted_by_key(|source| source.position()), "later rows replace earlier ones");
-        Self { table, sources, from: Vec::new(), rows: rows.max(1) }
+        Self { table, sources, from: Vec::new(), rows: rows.max(1), moved: Moved::default() }
     }
 
     /// Where the first of the sources was committed.
@@ -92,8 +94,12 @@ impl Moving {
         self.write_large(manager, &mut read.rows)?;
         if !read.rows.is_empty() {
             match self.move_rows(manager, &read) {
-                Ok(true) => self.free_leaves(&read),
-                Ok(false) => return Ok(Step::Moved),
+                Ok(Some(leaves)) => {
+                    self.moved.rows += read.rows.len() as u64;
+                    self.moved.leaves += leaves;
+                    self.free_leaves(&read);
+                }
+                Ok(None) => return Ok(Step::Moved),
                 Err(error) if is_too_much(&error) && self.rows > 1 && read.rows.len() > 1 => {
                     self.rows = self.rows.min(read.rows.len()) / 2;
                     return Ok(Step::Moved);
@@ -129,8 +135,8 @@ impl Moving {
         Ok(())
     }
 
-    /// Appends the group. False if a row has been changed since it was read.
-    fn move_rows(&self, manager: &Manager, read: &Read) -> Result<bool> {
+    /// Appends the group. Returns the leaves that the rows came to; `None` if a row has been changed since it was read.
+    fn move_rows(&self, manager: &Manager, read: &Read) -> Result<Option<u64>> {
         let Read { rows, keys, leaves, .. } = read;
         let writes = rows
             .iter()
@@ -150,12 +156,13 @@ impl Moving {
             let writes = marks.iter().map(|key| LeafWrite { key, value: None }).collect();
             parts.push(Part { tree: PartTree::Values(values), writes });
         }
-        let purpose = Purpose::Move { position: self.position(), read: leaves };
-        let is_moved = manager.append(&parts, &purpose)?.is_some();
-        if is_moved {
-            manager.counters.rows_moved.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        let leaves_changed = Cell::new(0);
+        let purpose = Purpose::Move { position: self.position(), read: leaves, leaves: &leaves_changed };
+        if manager.append(&parts, &purpose)?.is_none() {
+            return Ok(None);
         }
-        Ok(is_moved)
+        manager.counters.rows_moved.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        Ok(Some(leaves_changed.get()))
     }
 
     /// Frees leaves that have no rows any more, so that their pages serve others before they are stored. The group stands, whatever comes of
