@@ -222,7 +222,15 @@ impl LogReader {
                 match archived.next_record() {
                     // It was overwritten since it was found.
                     Err(error) if error.kind() == ErrorKind::NotArchived => self.archived = None,
-                    Err(error) => return Err(error),
+                    // A device may have it.
+                    Err(error) => {
+                        self.archived = None;
+                        self.locate();
+                        if !self.read(durable) {
+                            return Err(error);
+                        }
+                        continue;
+                    }
                     Ok(Some(archived)) if archived.record.end <= durable => {
                         return self.deliver(archived.record).map(Some);
                     }
@@ -253,8 +261,8 @@ impl LogReader {
 
     /// Finds the records of the request that holds the position, where it is expected, or anywhere. False if nothing has it.
     fn find(&mut self, durable: Lsn) -> Result<bool> {
-        // Else much of the log would be looked through, and in vain.
-        if self.may_be_overwritten() && self.find_archived()? {
+        // Sooner than the log is looked through. If the archive cannot be read, a device may still have the record.
+        if self.may_be_overwritten() && self.find_archived().unwrap_or(false) {
             return Ok(true);
         }
         if self.areas.is_some() && self.read(durable) {
@@ -264,8 +272,7 @@ impl LogReader {
         Ok(self.read(durable) || self.find_archived()?)
     }
 
-    /// Whether an area has overwritten what it had from the position on: the others hardly have that, though little may have been
-    /// overwritten of an area that only hides outliers.
+    /// Whether an area has overwritten requests that ended behind the position. Another area may have its record, but most often none has.
     fn may_be_overwritten(&self) -> bool {
         self.areas.iter().flatten().any(|area| self.at < area.lost_to())
     }

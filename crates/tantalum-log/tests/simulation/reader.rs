@@ -374,6 +374,45 @@ fn an_archive_that_goes_round_is_looked_at_without_gaps() {
     }
 }
 
+/// What one device has overwritten, another may still have: of an archive that cannot be read, only what no device has is missing.
+#[test]
+fn what_a_device_has_is_read_beside_a_damaged_archive() {
+    Simulation::new(1)
+        .time_limit(Duration::from_secs(3600))
+        .run(|| {
+            let us = Duration::from_micros;
+            let device = |name, latency| {
+                let profile = MemoryProfile { write_latency: us(latency)..us(latency + 1), ..MemoryProfile::default() };
+                MemoryDevice::with_profile(name, 1 << 20, profile)
+            };
+            let archive = MemoryDevice::new("archive", 16 << 20);
+            let log = vec![device("fast", 20), device("slow", 400)];
+            let bed = Bed { log, archive: Some(archive.clone()), layout: LogLayout::FlashLogging, copies: 1 };
+            Log::create(LOG_ID, as_devices(&bed.log), bed.options()).expect("create");
+            let log =
+                Log::open(as_devices(&bed.log), bed.options(), &mut |_| {}).expect("open").finish().expect("finish");
+            let places: Vec<Lsn> = (0..2000)
+                .map(|_| {
+                    let place = log.append(&[&[7; 2000]]).expect("append");
+                    log.flush_archived(place.end).expect("archive");
+                    log.set_checkpoint(place.end).expect("checkpoint");
+                    place.start
+                })
+                .collect();
+            archive.corrupt(20 << 10, 8 << 20, |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 0xff));
+            let is_read = |at: &Lsn| log.reader(*at).expect("it is durable").next_record().is_ok();
+            let read: Vec<bool> = places.iter().map(is_read).collect();
+            let first = read.iter().position(|is_read| *is_read).expect("the log has some");
+            assert!(first > 0, "some are overwritten");
+            let missing = read[first..].iter().filter(|is_read| !**is_read).count();
+            assert!(
+                missing > 0,
+                "from record {first} on all are read: no device has records that are older than another's"
+            );
+        })
+        .expect_finished();
+}
+
 /// A reader that begins with what the archive alone has, as one for the rows of each large transaction does, reads the headers of the
 /// log's sections, and not those of all requests.
 #[test]

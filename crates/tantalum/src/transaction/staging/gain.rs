@@ -43,23 +43,24 @@ impl Moved {
 /// What is known of a table.
 #[derive(Debug, Default)]
 pub(in crate::transaction) struct Gain {
-    /// What was moved since that was learnt last.
+    /// What was moved since it was last learnt how many rows come to a leaf.
     moved: Mutex<Moved>,
+    /// Whether that is known, and deferring pays.
     is_known: AtomicBool,
     /// Whether many rows come to a leaf.
     are_many: AtomicBool,
-    /// Bytes of such writes that go to their leaves before deferring is tried again.
+    /// Bytes of writes that go to leaves which are not in memory, before deferring is tried again.
     left_bytes: AtomicU64,
-    /// Writes to the table while it had buffers, since the last look.
+    /// Writes to the table while it had staging tables, since the last look.
     writes: AtomicU64,
     /// How many of them were deferred.
     deferred: AtomicU64,
-    /// Times that a leaf was in memory, but stored.
-    stored_leaves: AtomicU64,
+    /// How often it was asked whether a stored leaf is spared.
+    asked: AtomicU64,
 }
 
 impl Gain {
-    /// Whether it is known how many rows come to a leaf.
+    /// Whether it is known that deferring pays.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Relaxed)
     }
@@ -76,11 +77,10 @@ impl Gain {
 
     /// Whether the next write to a leaf that is in memory, but stored, is to be deferred too.
     pub fn spares_stored_leaf(&self) -> bool {
-        self.are_many.load(Ordering::Relaxed)
-            && self.stored_leaves.fetch_add(1, Ordering::Relaxed) % SPARED < SPARED - 1
+        self.are_many.load(Ordering::Relaxed) && self.asked.fetch_add(1, Ordering::Relaxed) % SPARED < SPARED - 1
     }
 
-    /// Notes writes to the table while it has buffers, and how many of them were deferred.
+    /// Notes writes to the table while it has staging tables, and how many of them were deferred.
     pub fn note_writes(&self, writes: u64, deferred: u64) {
         self.writes.fetch_add(writes, Ordering::Relaxed);
         self.deferred.fetch_add(deferred, Ordering::Relaxed);
