@@ -105,8 +105,12 @@ impl Client {
                 n if n < load.snapshots_percent => self.snapshot()?,
                 _ => {
                     let operations = self.random.usize(1..=load.operations_max);
+                    let is_blind = load.writes_blindly && self.random.u8(0..4) > 0;
                     self.read_write(|client, transaction, session| {
-                        (0..operations).try_for_each(|_| client.operation(transaction, session))
+                        (0..operations).try_for_each(|_| match is_blind {
+                            true => client.blind_write(transaction, session),
+                            false => client.operation(transaction, session),
+                        })
                     })?;
                 }
             }
@@ -346,9 +350,7 @@ impl Client {
 
     fn delete(&mut self, transaction: &mut Transaction, session: &mut Session, key: Key) -> Result<(), Stop> {
         if key.number % 2 == 1 {
-            transaction.blind_delete(self.table(key), self.bytes(key))?;
-            session.writes.insert(key, None);
-            return Ok(());
+            return self.blind_delete(transaction, session, key);
         }
         let was_present = transaction.delete(self.table(key), self.bytes(key))?;
         session.saw_presence(key, was_present)?;
@@ -356,6 +358,21 @@ impl Client {
             session.writes.insert(key, None);
         }
         Ok(())
+    }
+
+    fn blind_delete(&self, transaction: &mut Transaction, session: &mut Session, key: Key) -> Result<(), Stop> {
+        transaction.blind_delete(self.table(key), self.bytes(key))?;
+        session.writes.insert(key, None);
+        Ok(())
+    }
+
+    /// One random write that reads nothing.
+    fn blind_write(&mut self, transaction: &mut Transaction, session: &mut Session) -> Result<(), Stop> {
+        let key = self.key();
+        match self.random.u8(0..5) {
+            0 => self.blind_delete(transaction, session, key),
+            _ => self.put(transaction, session, key),
+        }
     }
 
     /// Some operations that are taken back, or not.

@@ -35,9 +35,10 @@ impl fmt::Display for Config {
         let in_bulk = if load.bulk_loads { ", tables are loaded in bulk" } else { "" };
         let streamed = if load.streams { ", values are larger than records" } else { "" };
         let edited = if load.edits_rows { ", rows are edited" } else { "" };
+        let blind = if load.writes_blindly { ", rows are written unread" } else { "" };
         write!(
             f,
-            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}{staged}{in_bulk}{streamed}{edited}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients{}, \
+            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}{staged}{in_bulk}{streamed}{edited}{blind}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients{}, \
              {} tables of {} keys, {} rounds{}{}{}{}",
             self.protection,
             self.writing,

@@ -48,6 +48,8 @@ pub struct Load {
     pub bulk_loads: bool,
     /// Whether the rows of ranges are deleted by one call.
     pub deletes_ranges: bool,
+    /// Whether most transactions write rows without reading any.
+    pub writes_blindly: bool,
     /// Whether clients are told of some commits by a call, instead of waiting for them.
     pub awaits_calls: bool,
     /// What is special about it.
@@ -102,6 +104,7 @@ impl Load {
             edits_rows: false,
             bulk_loads: false,
             deletes_ranges: false,
+            writes_blindly: false,
             awaits_calls: false,
             kind: LoadKind::Mixed,
         }
@@ -153,10 +156,16 @@ impl Load {
         Self { bulk_loads: true, drops_tables: true, keys: self.keys.max(200), ..self }
     }
 
-    /// The same, where the seed has it so, with ranges that are deleted, and with commits that clients are told of by a call.
+    /// The same, where the seed has it so, with ranges that are deleted, with rows that are written but not read, and with commits that
+    /// clients are told of by a call.
     pub(crate) fn with_calls(self, seed: u64) -> Self {
-        let one_in_six = |salt| Random::with_seed(seed ^ salt).u8(0..6) == 0;
-        Self { deletes_ranges: self.varies() && one_in_six(0x0de1_e7e5), awaits_calls: one_in_six(0xca11_bac5), ..self }
+        let one_in = |of: u8, salt| Random::with_seed(seed ^ salt).u8(0..of) == 0;
+        Self {
+            deletes_ranges: self.varies() && one_in(6, 0x0de1_e7e5),
+            writes_blindly: self.varies() && one_in(3, 0x0b11_d175),
+            awaits_calls: one_in(6, 0xca11_bac5),
+            ..self
+        }
     }
 
     /// Whether transactions differ from each other.

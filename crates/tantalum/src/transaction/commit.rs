@@ -13,7 +13,7 @@ use tantalum_rt::now;
 use tantalum_store::TableId;
 
 use super::{
-    Content, Manager, TransactionState,
+    Content, Manager, Touched, TransactionState,
     append::{Part, PartTree, Purpose},
     large_values::{CutValues, Writer},
     notifier::{Awaited, Notice},
@@ -353,7 +353,8 @@ impl TransactionState {
     fn parts<'p>(&'p self, cuts: &'p BTreeMap<TableId, CutValues<'p>>) -> Vec<Part<'p>> {
         let mut parts = Vec::with_capacity(self.touched.len() + cuts.len());
         for (id, rows) in self.writes.tables() {
-            let table = self.touched[id].table.table().clone();
+            let Touched { table, has_read, .. } = &self.touched[id];
+            let table = table.table().clone();
             let limit = table.tree().inline_limit();
             let mut references = cuts.get(&id).map(CutValues::references).into_iter().flatten();
             let mut leaf_value = |content: &'p Content| match content {
@@ -367,7 +368,7 @@ impl TransactionState {
                 let value = content.as_ref().map(&mut leaf_value);
                 LeafWrite { key, value }
             }));
-            parts.push(Part { tree: PartTree::Table(table), writes });
+            parts.push(Part { tree: PartTree::Table { table, was_read: *has_read }, writes });
         }
         parts.extend(cuts.values().map(CutValues::part));
         parts

@@ -160,7 +160,7 @@ impl Transaction {
     /// # Errors
     /// Of the iterator's items: as [`get`](Self::get).
     pub fn range(&self, table: &Table, range: impl KeyRange) -> Result<RangeIter<'_>> {
-        self.state.borrow_mut().enter(table)?;
+        self.state.borrow_mut().enter_to_read(table)?;
         Ok(RangeIter::of_transaction(&self.state, table, Interval::of(range)))
     }
 

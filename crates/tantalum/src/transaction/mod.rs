@@ -76,6 +76,7 @@ struct Touched {
     /// Keys locked, each once. How, the table's locks know.
     keys: Vec<Value>,
     has_ranges: bool,
+    has_read: bool,
 }
 
 /// What a [`Transaction`] has read, locked and written. Its reads change it as its writes do, since they lock, and may end it.
@@ -336,8 +337,15 @@ impl TransactionState {
             debug_assert_eq!(touched.table.table().name(), table.name());
             return Ok(());
         }
-        let touched = Touched { table: table.enter(log_id)?, keys: Vec::new(), has_ranges: false };
+        let touched = Touched { table: table.enter(log_id)?, keys: Vec::new(), has_ranges: false, has_read: false };
         self.touched.insert(table.id(), touched);
+        Ok(())
+    }
+
+    /// Enters a table of which a range is read.
+    fn enter_to_read(&mut self, table: &Table) -> Result<()> {
+        self.enter(table)?;
+        self.note_reading(table);
         Ok(())
     }
 
@@ -412,6 +420,7 @@ impl TransactionState {
         {
             return Ok(written);
         }
+        self.note_reading(table);
         let found = self.core().if_open(match &self.view {
             Some(view) => view.get(table, key),
             None => read_present(table, key),
@@ -419,6 +428,11 @@ impl TransactionState {
         let (value, lsn) = self.abort_if_retryable(found)?;
         self.read_lsn = self.read_lsn.max(lsn);
         Ok(value)
+    }
+
+    /// Notes that rows of a table that was entered are read.
+    fn note_reading(&mut self, table: &Table) {
+        self.touched.get_mut(table.id()).expect("a table is entered before it is read").has_read = true;
     }
 
     /// Locks a key of a table that was entered.

@@ -93,21 +93,21 @@ impl Tree {
         self.show(key, page, hinted, f)
     }
 
-    /// As [`at_leaf`](Self::at_leaf), but `None` instead of waiting for the store.
+    /// As [`at_leaf`](Self::at_leaf), but instead of waiting for the store says what page is not in memory.
     pub(super) fn at_leaf_in_memory<R>(
         &self,
         at: LeafPosition<'_>,
         f: impl FnOnce(&Node<'_>, &PageView<'_>, usize) -> Result<(R, usize)>,
-    ) -> Result<Option<R>> {
+    ) -> Result<Result<R, PageId>> {
         let key = at.hint_key(self);
         let (page, hinted) = match self.hinted_leaf(at, key) {
             Some((page, entry)) => (page, Some(entry)),
             None => match self.descend_in_memory(at)? {
-                Some(page) => (page, None),
-                None => return Ok(None),
+                Ok(page) => (page, None),
+                Err(missing) => return Ok(Err(missing)),
             },
         };
-        self.show(key, page, hinted, f).map(Some)
+        self.show(key, page, hinted, f).map(Ok)
     }
 
     /// The leaf of a position to which its hint leads, and the entry that was wanted of it.
@@ -132,9 +132,12 @@ impl Tree {
         Ok(result)
     }
 
-    /// Goes down to the leaf of a position; `None` if it or a page on the way to it is not in memory.
-    fn descend_in_memory(&self, at: LeafPosition<'_>) -> Result<Option<PageView<'_>>> {
-        let Some(mut page) = self.read_root_in_memory() else { return Ok(None) };
+    /// Goes down to the leaf of a position, or says what page is not in memory: that or one on the way to it.
+    fn descend_in_memory(&self, at: LeafPosition<'_>) -> Result<Result<PageView<'_>, PageId>> {
+        let mut page = match self.read_root_in_memory() {
+            Ok(root) => root,
+            Err(missing) => return Ok(Err(missing)),
+        };
         loop {
             let node = Node::read(&page)?;
             self.check_owner(&page)?;
@@ -142,7 +145,7 @@ impl Tree {
                 return Err(node.error("the way to a key leads through it, but its fences exclude the key"));
             }
             if node.is_leaf() {
-                return Ok(Some(page));
+                return Ok(Ok(page));
             }
             let child = node.child(at.choose(&node)?)?;
             page = match self.pool.read_in_memory(child) {
@@ -150,7 +153,7 @@ impl Tree {
                     check_step(node.level(), &below)?;
                     below
                 }
-                None => return Ok(None),
+                None => return Ok(Err(child)),
             };
         }
     }
@@ -271,13 +274,13 @@ impl Tree {
         }
     }
 
-    /// As [`read_root`](Self::read_root), but `None` instead of waiting for the store.
-    fn read_root_in_memory(&self) -> Option<PageView<'_>> {
+    /// As [`read_root`](Self::read_root), but instead of waiting for the store says that the root is not in memory.
+    fn read_root_in_memory(&self) -> Result<PageView<'_>, PageId> {
         loop {
             let root = self.root();
-            let page = self.pool.read_in_memory(root)?;
+            let page = self.pool.read_in_memory(root).ok_or(root)?;
             if self.root() == root {
-                return Some(page);
+                return Ok(page);
             }
         }
     }

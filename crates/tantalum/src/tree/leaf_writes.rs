@@ -77,27 +77,25 @@ impl Tree {
         }
     }
 
-    /// As [`prepare`](Self::prepare), but `None` instead of waiting for the store, if the leaf or a page on the way to it is not in memory;
-    /// if it `must_be_dirty`, also if all changes of the leaf are stored.
+    /// As [`prepare`](Self::prepare), but instead of waiting for the store it says what page is not in memory: the leaf, or one on the way to
+    /// it. If it `must_be_dirty`, it also gives the leaf if all changes of that are stored.
     pub(crate) fn prepare_in_memory(
         &self,
         writes: &[LeafWrite<'_>],
         places: &mut Vec<Place>,
         reservation: &Arc<Reservation>,
         must_be_dirty: bool,
-    ) -> Result<Option<(PinnedPage, Lsn)>> {
+    ) -> Result<Result<(PinnedPage, Lsn), PageId>> {
         loop {
             let first = LeafPosition::Containing(writes[0].key);
             let look = |node: &Node<'_>, page: &PageView<'_>, entry| match must_be_dirty && !page.is_dirty() {
-                true => Ok((None, entry)),
-                false => {
-                    self.find_places(node, page, writes, places, entry).map(|(looked, entry)| (Some(looked), entry))
-                }
+                true => Ok((Err(page.id()), entry)),
+                false => self.find_places(node, page, writes, places, entry).map(|(looked, entry)| (Ok(looked), entry)),
             };
             let count = match self.at_leaf_in_memory(first, look)?.flatten() {
-                None => return Ok(None),
-                Some(Looked::HasRoom(leaf, lsn)) => return Ok(Some((leaf, lsn))),
-                Some(Looked::Full(count)) => count,
+                Err(page) => return Ok(Err(page)),
+                Ok(Looked::HasRoom(leaf, lsn)) => return Ok(Ok((leaf, lsn))),
+                Ok(Looked::Full(count)) => count,
             };
             interleave();
             self.make_room(writes[0].key, 0, &split::Need::Writes(&writes[..count]), reservation)?;

@@ -54,7 +54,11 @@ impl Part<'_> {
 /// What tree it is.
 pub(super) enum PartTree {
     /// A table's; the keys are locked.
-    Table(Table),
+    Table {
+        table: Table,
+        /// The transaction has read rows of it: most of those that it writes, it is taken.
+        was_read: bool,
+    },
     /// A table's, into which the applier moves rows.
     Target(Table),
     /// A staging table, from which rows go that are written to their table.
@@ -70,7 +74,7 @@ pub(super) enum PartTree {
 impl PartTree {
     fn tree(&self) -> &Tree {
         match self {
-            Self::Table(table) | Self::Target(table) => table.tree(),
+            Self::Table { table, .. } | Self::Target(table) => table.tree(),
             Self::Staging(staged) | Self::Buffer(staged) => staged.tree(),
             Self::Own(tree) => tree,
             Self::Values(values) => values.tree(),
@@ -80,7 +84,7 @@ impl PartTree {
     /// The tree with the large values that its rows name, which are marked when they are replaced.
     fn values(&self) -> Option<Arc<ValueTree>> {
         match self {
-            Self::Table(table) | Self::Target(table) => table.values(),
+            Self::Table { table, .. } | Self::Target(table) => table.values(),
             Self::Staging(_) | Self::Buffer(_) | Self::Own(_) | Self::Values(_) => None,
         }
     }
@@ -88,7 +92,7 @@ impl PartTree {
     /// The table's staging tables, if rows of those go with what is written here.
     fn staging(&self) -> Option<&TableStaging> {
         match self {
-            Self::Table(table) => Some(table.staging()).filter(|staging| staging.has_any()),
+            Self::Table { table, .. } => Some(table.staging()).filter(|staging| staging.has_any()),
             _ => None,
         }
     }
@@ -363,7 +367,7 @@ impl Manager {
         let mut full = Vec::new();
         for deferred in deferred {
             self.counters.deferred_writes.fetch_add(deferred.len() as u64, Ordering::Relaxed);
-            if self.buffers.note_put(&deferred.to, deferred.bytes()) {
+            if self.buffers.note_put(&deferred.to, deferred.bytes(), deferred.leaves()) {
                 full.push((deferred.table.clone(), Arc::clone(&deferred.to)));
             }
         }

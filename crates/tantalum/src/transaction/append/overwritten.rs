@@ -49,7 +49,7 @@ pub(super) fn staged_rows<'a>(parts: &'a [Part<'_>], deferred: &[Deferred<'_>]) 
                 }
             }
             if !writes.is_empty() {
-                let PartTree::Table(table) = &part.tree else { unreachable!("only rows of tables are staged") };
+                let PartTree::Table { table, .. } = &part.tree else { unreachable!("only rows of tables are staged") };
                 removals.push(Removal {
                     table: table.clone(),
                     position,
@@ -68,7 +68,7 @@ pub(super) fn staged_rows<'a>(parts: &'a [Part<'_>], deferred: &[Deferred<'_>]) 
 /// its commit.
 pub(super) fn overwritten<'a>(parts: &'a [Part<'_>], removals: &[Removal<'_>]) -> Result<Vec<OldVersion<'a>>> {
     let mut old = Vec::new();
-    for Part { tree, writes } in parts.iter().filter(|part| matches!(part.tree, PartTree::Table(_))) {
+    for Part { tree, writes } in parts.iter().filter(|part| matches!(part.tree, PartTree::Table { .. })) {
         let table = tree.tree().owner();
         for LeafWrite { key, .. } in writes {
             let mut value = tree.tree().read(key, |value, _| value.map(Content::of))?;

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use tantalum_log::Lsn;
-use tantalum_store::TableId;
+use tantalum_store::{PageId, TableId};
 
 use super::{Part, PartTree, overwritten::Removal};
 use crate::{
@@ -54,6 +54,8 @@ pub(super) struct Deferred<'p> {
     pub to: Arc<StagingTree>,
     keys: Vec<&'p [u8]>,
     rows: Vec<Vec<u8>>,
+    /// Their leaves, or pages on the way to these.
+    leaves: Vec<PageId>,
 }
 
 impl Deferred<'_> {
@@ -71,6 +73,11 @@ impl Deferred<'_> {
 
     pub fn len(&self) -> usize {
         self.keys.len()
+    }
+
+    /// The leaves of the writes, or pages on the way to these.
+    pub fn leaves(&self) -> &[PageId] {
+        &self.leaves
     }
 
     /// The bytes of key and row of each write.
@@ -93,8 +100,8 @@ pub(super) enum Planned {
 enum Destination<'p> {
     /// To its leaf, which has this LSN.
     Leaf(PinnedPage, Lsn),
-    /// To the change buffer of its table.
-    Buffer(&'p Table, Arc<StagingTree>),
+    /// To the change buffer of its table, instead of this leaf.
+    Buffer(&'p Table, Arc<StagingTree>, PageId),
     /// To one that is to be made.
     NewBuffer(&'p Table),
 }
@@ -121,8 +128,8 @@ impl<'p> Planning<'p> {
             let first = self.places.len();
             let (page, found_at) = match self.destination(tree, rest, buffers, reservation)? {
                 Destination::Leaf(page, lsn) => (page, lsn),
-                Destination::Buffer(table, buffer) => {
-                    self.defer(table, buffer, &rest[0]);
+                Destination::Buffer(table, buffer, leaf) => {
+                    self.defer(table, buffer, &rest[0], leaf);
                     rest = &rest[1..];
                     continue;
                 }
@@ -151,15 +158,21 @@ impl<'p> Planning<'p> {
         buffers: Option<&ChangeBuffers>,
         reservation: &Arc<Reservation>,
     ) -> Result<Destination<'p>> {
-        if let (Some(buffers), PartTree::Table(table)) = (buffers, tree) {
+        if let (Some(buffers), PartTree::Table { table, was_read }) = (buffers, tree) {
             // While writes are deferred anyway, no leaf is to be stored for one.
-            let must_be_dirty = table.staging().has_open_buffer() && table.staging().gain().spares_stored_leaf();
+            let must_be_dirty = table.staging().has_open_buffer() && table.staging().gain().are_many();
             let at_hand = table.tree().prepare_in_memory(writes, &mut self.places, reservation, must_be_dirty)?;
-            if let Some((page, lsn)) = at_hand {
-                return Ok(Destination::Leaf(page, lsn));
-            }
-            match buffers.deferral(table, &writes[0]) {
-                Deferral::To(buffer) => return Ok(Destination::Buffer(table, buffer)),
+            let passed_over = match at_hand {
+                Ok((page, lsn)) => return Ok(Destination::Leaf(page, lsn)),
+                Err(page) => page,
+            };
+            let is_again = self.deferred.last().is_some_and(|deferred| deferred.leaves.last() == Some(&passed_over));
+            let deferral = match is_again {
+                true => Deferral::ToLeaf,
+                false => buffers.deferral(table, &writes[0], passed_over, *was_read),
+            };
+            match deferral {
+                Deferral::To(buffer) => return Ok(Destination::Buffer(table, buffer, passed_over)),
                 Deferral::ToNew => return Ok(Destination::NewBuffer(table)),
                 Deferral::ToLeaf => {}
             }
@@ -168,7 +181,7 @@ impl<'p> Planning<'p> {
         Ok(Destination::Leaf(page, lsn))
     }
 
-    fn defer(&mut self, table: &'p Table, to: Arc<StagingTree>, write: &'p LeafWrite<'p>) {
+    fn defer(&mut self, table: &'p Table, to: Arc<StagingTree>, write: &'p LeafWrite<'p>, leaf: PageId) {
         let is_same =
             |deferred: &&mut Deferred<'_>| deferred.table.id() == table.id() && Arc::ptr_eq(&deferred.to, &to);
         let row = StagedWrite::encode_write(write.value);
@@ -176,15 +189,18 @@ impl<'p> Planning<'p> {
             Some(deferred) => {
                 deferred.keys.push(write.key);
                 deferred.rows.push(row);
+                deferred.leaves.push(leaf);
             }
-            None => self.deferred.push(Deferred { table, to, keys: vec![write.key], rows: vec![row] }),
+            None => {
+                self.deferred.push(Deferred { table, to, keys: vec![write.key], rows: vec![row], leaves: vec![leaf] })
+            }
         }
     }
 
     /// The large values that the group replaces or deletes.
     pub fn replaced(&self, removals: &[Removal<'_>]) -> Replaced {
         let in_tables = self.plans.iter().filter_map(|plan| match plan.tree {
-            PartTree::Table(table) | PartTree::Target(table) => Some((table, &plan.replaced)),
+            PartTree::Table { table, .. } | PartTree::Target(table) => Some((table, &plan.replaced)),
             PartTree::Staging(_) | PartTree::Buffer(_) | PartTree::Own(_) | PartTree::Values(_) => None,
         });
         let in_tables = in_tables.flat_map(|(table, replaced)| replaced.iter().map(|value| (table.clone(), *value)));

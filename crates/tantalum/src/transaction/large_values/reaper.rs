@@ -17,7 +17,7 @@ use tantalum_store::TableId;
 
 use super::{PieceKey, ValueTree, mark_key, parse_piece_key, piece_key};
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     table::Table,
     transaction::{
         Manager,
@@ -389,11 +389,27 @@ impl Manager {
         let part = Part { tree: PartTree::Values(Arc::clone(values)), writes };
         match self.append(&[part], &Purpose::Applier) {
             Err(error) if is_too_much(&error) && (pieces.len() > 1 || marks.len() > 1) => {
-                self.delete(values, ids, (marks.len() + pieces.len()) / 2)
+                return self.delete(values, ids, (marks.len() + pieces.len()) / 2);
             }
-            appended => appended.map(|_| gone),
+            appended => appended?,
+        };
+        // The leaf that a walk comes to may not be the one that a search for the key does, if a page is of another time.
+        if marks.is_empty()
+            && let Some((id, _)) = parse_piece_key(&pieces[0])
+            && pieces_of(values, id, 1)?.0.first() == pieces.first()
+        {
+            return Err(not_deleted(id));
         }
+        Ok(gone)
     }
+}
+
+#[cold]
+fn not_deleted(id: u64) -> Error {
+    let what = format!(
+        "a piece of large value {id} is there after it was deleted: a page of its table has what it had before"
+    );
+    Error::new(ErrorKind::Corrupt, format!("{what}; check the database, and restore it from a backup"))
 }
 
 /// The first pieces that are left of a value, at most `most`, and whether these are all.
@@ -415,5 +431,54 @@ fn pieces_of(values: &ValueTree, id: u64, most: usize) -> Result<(Vec<PieceKey>,
             Some(None) => return Ok((keys, false)),
             Some(Some(upper)) => from = upper,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{Mark, Writer},
+        *,
+    };
+    use crate::{
+        StoreKind,
+        transaction::{piece_key, versions::tests::database},
+        tree::LeafValue,
+    };
+
+    const ID: u64 = 1000;
+
+    fn write(manager: &Manager, values: &Arc<ValueTree>, ends: impl Iterator<Item = u32>) {
+        let keys: Vec<PieceKey> = ends.map(|end| piece_key(ID, end)).collect();
+        let writes = keys.iter().map(|key| LeafWrite { key, value: Some(LeafValue::Bytes(&[7; 100])) }).collect();
+        manager.append(&[Part { tree: PartTree::Values(Arc::clone(values)), writes }], &Purpose::Applier).unwrap();
+    }
+
+    /// A leaf that has the rows which it had before it was split, as a device leaves it that loses a write.
+    #[test]
+    fn pieces_that_stay_when_they_are_deleted_are_damage() {
+        let db = database(StoreKind::InPlace);
+        let table = db.table("t").unwrap();
+        let manager = db.manager();
+        let values = manager.values_of(&table, Writer::Applier).unwrap();
+        values.new_id().unwrap(); // divides the tree
+        let mark = (mark_key(ID), Mark { owner: TableId(0), born: 0 }.encode());
+        let writes = vec![LeafWrite { key: &mark.0, value: Some(LeafValue::Bytes(&mark.1)) }];
+        manager.append(&[Part { tree: PartTree::Values(Arc::clone(&values)), writes }], &Purpose::Applier).unwrap();
+        write(manager, &values, (100..3000).step_by(100));
+        let first = piece_key(ID, 0);
+        let leaf = || values.tree().read_leaf(LeafPosition::Containing(&first), |leaf| leaf.page_id()).unwrap();
+        let page = db.pool().pin(leaf()).unwrap();
+        let before = page.read().to_vec();
+        write(manager, &values, (150..1000).step_by(100));
+        assert_eq!(leaf(), page.id(), "the pieces behind it have gone to another leaf");
+        let mut guard = page.write();
+        let lsn = guard.lsn();
+        guard.redo(lsn).copy_from_slice(&before);
+        drop(guard);
+
+        let ended = (0..100).map(|_| manager.delete(&values, &[ID], 8)).find(|deleted| !matches!(deleted, Ok(0)));
+        let error = ended.expect("it does not go on for ever").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     }
 }

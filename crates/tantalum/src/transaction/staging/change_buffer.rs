@@ -25,9 +25,13 @@ use std::{
 };
 
 use tantalum_rt::{Instant, Mutex};
-use tantalum_store::{Logging, TableId};
+use tantalum_store::{Logging, PageId, TableId};
 
-use super::{ROW_HEAD_BYTES, StagingTree, TableStaging, filter::Filter, gain::Moved};
+use super::{
+    ROW_HEAD_BYTES, StagingTree, TableStaging,
+    filter::Filter,
+    gain::{Moved, PassedOver},
+};
 use crate::{
     buffer::BufferPool,
     db::Core,
@@ -138,6 +142,7 @@ pub(in crate::transaction) struct ChangeBuffers {
     total_bytes: Arc<AtomicU64>,
     /// What was ever put into one, in bytes.
     put_bytes: AtomicU64,
+    passed_over: PassedOver,
     waiting: Mutex<Waiting>,
     /// Whether there are any whose rows are not being moved.
     are_any: AtomicBool,
@@ -191,6 +196,7 @@ impl ChangeBuffers {
             open_limit_bytes: core.settings.buffer_pool_bytes() / OPEN_POOL_PART,
             total_bytes: Arc::default(),
             put_bytes: AtomicU64::new(0),
+            passed_over: PassedOver::new(core.pool.frames()),
             waiting: Mutex::default(),
             are_any: AtomicBool::new(false),
         }
@@ -212,24 +218,33 @@ impl ChangeBuffers {
         self.limit_bytes > 0
     }
 
-    /// Where a write to a table goes whose leaf is not in memory.
-    pub fn deferral(&self, table: &Table, write: &LeafWrite<'_>) -> Deferral {
+    /// Where a write to a table goes whose leaf, or a page on the way to it, is not in memory, or stored; whether its row was read before.
+    pub fn deferral(&self, table: &Table, write: &LeafWrite<'_>, leaf: PageId, was_read: bool) -> Deferral {
         let value_bytes = match write.value {
             Some(LeafValue::Bytes(value)) => value.len(),
             Some(LeafValue::Reference(_)) => return Deferral::ToLeaf,
             None => 0,
         };
+        let gain = table.staging().gain();
         if value_bytes + ROW_HEAD_BYTES > table.tree().inline_limit()
             || self.bytes() >= self.limit_bytes()
-            || !table.staging().gain.defers(write.key.len() + value_bytes + ROW_OVERHEAD_BYTES)
+            || was_read && !gain.are_many()
+            || self.passed_over.has(leaf)
+            || !gain.defers(write.key.len() + value_bytes + ROW_OVERHEAD_BYTES)
         {
             return Deferral::ToLeaf;
         }
         table.staging().open_buffer().map_or(Deferral::ToNew, Deferral::To)
     }
 
-    /// Notes that rows were put into a change buffer. Returns whether it is full.
-    pub fn note_put(&self, staged: &StagingTree, keys_and_rows: impl Iterator<Item = usize>) -> bool {
+    /// Notes that rows were put into a change buffer instead of these leaves. Returns whether it is full.
+    pub fn note_put(
+        &self,
+        staged: &StagingTree,
+        keys_and_rows: impl Iterator<Item = usize>,
+        leaves: &[PageId],
+    ) -> bool {
+        leaves.iter().for_each(|leaf| self.passed_over.add(*leaf));
         let Some(buffer) = &staged.buffer else { return false };
         let bytes = keys_and_rows.map(|bytes| (bytes + ROW_OVERHEAD_BYTES) as u64).sum();
         self.total_bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -5,15 +5,18 @@
 //! buffer of a table is moved by itself, to find out soon. Where few do, writes go to their leaves for a while.
 //!
 //! A write to a leaf that is in memory need not be deferred, since nothing is read for it. If all changes of the leaf are stored, it is
-//! stored again for the write: where many rows come to a leaf, most such writes are deferred too.
+//! stored again for the write: where many rows come to a leaf, such writes are deferred too. So it is with rows that the transaction has
+//! read before it writes them, wherever their leaves are. And where writes come to one leaf after the other, as those of a table that
+//! is written in key order, only the first is deferred: the next finds that the leaf was [passed over](PassedOver).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tantalum_rt::Mutex;
+use tantalum_store::PageId;
 
 /// With fewer rows for a leaf, nothing is deferred.
 const FEW_ROWS: f64 = 1.5;
-/// With so many, also writes to leaves that are in memory, but stored.
+/// With so many, also writes to leaves that are in memory, but stored, and of rows that were read before.
 const MANY_ROWS: f64 = 4.0;
 /// As many rows as the extrapolation goes beyond them, times this, are needed to learn: of fewer, it is chance whether some share a leaf.
 const ROWS_TO_LEARN: f64 = 8.0;
@@ -21,9 +24,11 @@ const ROWS_TO_LEARN: f64 = 8.0;
 const REST_LIMITS: u64 = 16;
 /// If fewer writes to a table are deferred than one of so many, its buffers are moved: each of the others looks into them.
 const FEW_OF_WRITES: u64 = 8;
-/// Of writes to leaves that are in memory, but stored, one of so many goes to its leaf: a leaf that is written often is soon dirty, and
-/// then takes all its writes.
-const SPARED: u64 = 8;
+/// For so many frames of the buffer pool, a leaf is known that a write was deferred from lately: there are more leaves than frames, and of
+/// writes to any of them few come to one of these.
+const FRAMES_PER_PASSED_OVER: usize = 32;
+/// So many are known at least, and at most.
+const PASSED_OVER: (usize, usize) = (1, 4096);
 
 /// Rows that were moved to their table, and the leaves that they came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,8 +60,6 @@ pub(in crate::transaction) struct Gain {
     writes: AtomicU64,
     /// How many of them were deferred.
     deferred: AtomicU64,
-    /// How often it was asked whether a stored leaf is spared.
-    asked: AtomicU64,
 }
 
 impl Gain {
@@ -75,9 +78,9 @@ impl Gain {
         left == 0
     }
 
-    /// Whether the next write to a leaf that is in memory, but stored, is to be deferred too.
-    pub fn spares_stored_leaf(&self) -> bool {
-        self.are_many.load(Ordering::Relaxed) && self.asked.fetch_add(1, Ordering::Relaxed) % SPARED < SPARED - 1
+    /// Whether it is known that many rows come to a leaf.
+    pub fn are_many(&self) -> bool {
+        self.are_many.load(Ordering::Relaxed)
     }
 
     /// Notes writes to the table while it has staging tables, and how many of them were deferred.
@@ -114,6 +117,33 @@ impl Gain {
     }
 }
 
+/// Leaves that writes were deferred from lately, of all tables. A write to one of them goes there: rows that are written one after the other
+/// share it, as those of a table that is written in key order.
+#[derive(Debug)]
+pub(super) struct PassedOver {
+    /// Each leaf has one place; the latest has it.
+    leaves: Box<[AtomicU64]>,
+}
+
+impl PassedOver {
+    pub fn new(frames: usize) -> Self {
+        let leaves = (frames / FRAMES_PER_PASSED_OVER).clamp(PASSED_OVER.0, PASSED_OVER.1);
+        Self { leaves: (0..leaves).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    pub fn add(&self, leaf: PageId) {
+        self.place(leaf).store(leaf.0, Ordering::Relaxed);
+    }
+
+    pub fn has(&self, leaf: PageId) -> bool {
+        self.place(leaf).load(Ordering::Relaxed) == leaf.0
+    }
+
+    fn place(&self, leaf: PageId) -> &AtomicU64 {
+        &self.leaves[(leaf.0 % self.leaves.len() as u64) as usize]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,13 +164,14 @@ mod tests {
     #[test]
     fn where_few_rows_come_to_a_leaf_writes_go_there_for_a_while() {
         let gain = Gain::default();
-        assert!(gain.defers(10) && !gain.is_known() && !gain.spares_stored_leaf());
+        assert!(gain.defers(10) && !gain.is_known() && !gain.are_many());
         assert!(!gain.learn(moved(140, 100), 1.0, LIMIT));
         assert!(!gain.is_known());
         let not_deferred = (0..).take_while(|_| !gain.defers(10)).count() as u64;
         assert_eq!(not_deferred, REST_LIMITS * LIMIT / 10);
         assert!(gain.learn(moved(140, 100), 2.0, LIMIT));
-        assert!(gain.defers(10) && gain.is_known() && !gain.spares_stored_leaf());
+        assert!(gain.defers(10) && gain.is_known() && !gain.are_many());
+        assert!(gain.learn(moved(400, 100), 1.0, LIMIT) && gain.are_many());
     }
 
     #[test]
@@ -152,11 +183,15 @@ mod tests {
     }
 
     #[test]
-    fn where_many_rows_come_to_a_leaf_one_of_eight_writes_goes_to_a_stored_one() {
-        let gain = Gain::default();
-        assert!(gain.learn(moved(400, 100), 1.0, LIMIT));
-        let spared: Vec<_> = (0..16).filter(|_| gain.spares_stored_leaf()).collect();
-        assert_eq!(spared, [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14]);
+    fn a_leaf_is_passed_over_until_others_were() {
+        let passed_over = PassedOver::new(64 * FRAMES_PER_PASSED_OVER);
+        let pages = (7..7 + 64).map(PageId);
+        assert!(!pages.clone().any(|page| passed_over.has(page)));
+        pages.clone().for_each(|page| passed_over.add(page));
+        assert!(pages.clone().all(|page| passed_over.has(page)));
+        passed_over.add(PageId(7 + 64));
+        assert_eq!(pages.filter(|page| !passed_over.has(*page)).collect::<Vec<_>>(), [PageId(7)]);
+        assert_eq!([0, usize::MAX].map(|frames| PassedOver::new(frames).leaves.len()), [PASSED_OVER.0, PASSED_OVER.1]);
     }
 
     #[test]

@@ -22,6 +22,8 @@ use crate::transaction::Value;
 
 /// Leaves of the staging table that it reads, at most: many may be empty.
 const GROUP_LEAVES: usize = 64;
+/// When the next rows have changed so often, it rests: commits do that for a while, but a damaged page does it every time.
+const MOST_CHANGES: u32 = 100;
 
 /// Rows of a committed transaction, or of change buffers, that are moved to their table.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(super) struct Moving {
     /// The most rows of a group.
     rows: usize,
     pub moved: Moved,
+    /// How often the next rows had changed since they were read when they were to be moved.
+    changes: u32,
 }
 
 /// What came of a step.
@@ -71,7 +75,7 @@ impl Moving {
     /// Rows of staging tables, the oldest first.
     pub fn new(table: Table, sources: Vec<Arc<StagingTree>>, rows: usize) -> Self {
         assert!(sources.is_sorted_by_key(|source| source.position()), "later rows replace earlier ones");
-        Self { table, sources, from: Vec::new(), rows: rows.max(1), moved: Moved::default() }
+        Self { table, sources, from: Vec::new(), rows: rows.max(1), moved: Moved::default(), changes: 0 }
     }
 
     /// Where the first of the sources was committed.
@@ -84,22 +88,24 @@ impl Moving {
     /// # Errors
     /// Nothing is moved then.
     pub fn step(&mut self, manager: &Manager) -> Result<Step> {
-        let retired = self.table.staging().retired.lock();
+        let table = self.table.clone();
+        let retired = table.staging().retired.lock();
         if *retired {
             return Ok(Step::Retired);
         }
         manager.leave_log_space()?;
         // `None`: a commit has overwritten one of them meanwhile.
-        let Some(mut read) = self.read(manager.group_bytes())? else { return Ok(Step::Moved) };
+        let Some(mut read) = self.read(manager.group_bytes())? else { return self.changed() };
         self.write_large(manager, &mut read.rows)?;
         if !read.rows.is_empty() {
             match self.move_rows(manager, &read) {
                 Ok(Some(leaves)) => {
                     self.moved.rows += read.rows.len() as u64;
                     self.moved.leaves += leaves;
+                    self.changes = 0;
                     self.free_leaves(&read);
                 }
-                Ok(None) => return Ok(Step::Moved),
+                Ok(None) => return self.changed(),
                 Err(error) if is_too_much(&error) && self.rows > 1 && read.rows.len() > 1 => {
                     self.rows = self.rows.min(read.rows.len()) / 2;
                     return Ok(Step::Moved);
@@ -118,6 +124,22 @@ impl Moving {
                 Ok(Step::Moved)
             }
         }
+    }
+
+    /// Commits have changed the next rows meanwhile: they are read anew.
+    fn changed(&mut self) -> Result<Step> {
+        self.changes += 1;
+        if self.changes < MOST_CHANGES {
+            return Ok(Step::Moved);
+        }
+        self.changes = 0;
+        let what = format!(
+            "the staged rows of table {:?} from the key \"{}\" on",
+            self.table.name(),
+            self.from.escape_ascii()
+        );
+        let how_often = format!("changed each of {MOST_CHANGES} times between being read and being moved");
+        Err(Error::new(ErrorKind::Corrupt, format!("{what} {how_often}; if they do so again, check the database")))
     }
 
     /// Writes the large values that rows have, as versions before value trees staged them.
@@ -267,5 +289,53 @@ fn value_of(write: &StagedWrite) -> Option<LeafValue<'_>> {
     match write {
         StagedWrite::Put(content) => Some(content.as_leaf()),
         StagedWrite::Delete | StagedWrite::Undone => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tantalum_rt::Simulation;
+
+    use super::*;
+    use crate::{StoreKind, transaction::versions::tests::database};
+
+    fn write(manager: &Manager, staged: &Arc<StagingTree>, keys: impl Iterator<Item = u32>) {
+        let keys: Vec<_> = keys.map(u32::to_be_bytes).collect();
+        let row = StagedWrite::encode_write(Some(LeafValue::Bytes(&[7; 100])));
+        let writes = keys.iter().map(|key| LeafWrite { key, value: Some(LeafValue::Bytes(&row)) }).collect();
+        manager.append(&[Part { tree: PartTree::Buffer(Arc::clone(staged)), writes }], &Purpose::Applier).unwrap();
+    }
+
+    /// A leaf that has the rows which it had before it was split, as a device leaves it that loses a write.
+    #[test]
+    fn rows_that_are_never_where_they_were_read_are_an_error() {
+        let run = || {
+            let db = database(StoreKind::InPlace);
+            let table = db.table("t").unwrap();
+            let manager = db.manager();
+            assert!(manager.make_change_buffer(&table).unwrap());
+            let staged = table.staging().committed(u64::MAX)[0].1.clone();
+            write(manager, &staged, (0..60).map(|number| 100 * number));
+            let first = || staged.tree().read_leaf(LeafPosition::First, |leaf| leaf.page_id()).unwrap();
+            let page = db.pool().pin(first()).unwrap();
+            let before = page.read().to_vec();
+            write(manager, &staged, (0..20).map(|number| 100 * number + 50));
+            assert_eq!(first(), page.id(), "the rows behind it have gone to another leaf");
+            let mut guard = page.write();
+            let lsn = guard.lsn();
+            guard.redo(lsn).copy_from_slice(&before);
+            drop(guard);
+
+            // The first rows go, as far as searches find them there. A walk from the beginning still comes to the others.
+            let moving = |rows| Moving::new(table.clone(), vec![Arc::clone(&staged)], rows);
+            let mut first_rows = moving(4);
+            (0..6).for_each(|_| assert_eq!(first_rows.step(manager).unwrap(), Step::Moved));
+            let mut moving = moving(1000);
+            let ended =
+                (0..10 * MOST_CHANGES).map(|_| moving.step(manager)).find(|step| !matches!(step, Ok(Step::Moved)));
+            let error = ended.expect("it does not go on for ever").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        };
+        Simulation::new(1).run(run).expect_finished();
     }
 }
