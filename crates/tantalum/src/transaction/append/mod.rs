@@ -56,7 +56,7 @@ pub(super) enum PartTree {
     /// A table's; the keys are locked.
     Table {
         table: Table,
-        /// The transaction has read rows of it: most of those that it writes, it is taken.
+        /// The transaction has read rows of it, most likely those that it writes too.
         was_read: bool,
     },
     /// A table's, into which the applier moves rows.

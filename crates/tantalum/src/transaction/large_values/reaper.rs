@@ -393,7 +393,7 @@ impl Manager {
             }
             appended => appended?,
         };
-        // The leaf that a walk comes to may not be the one that a search for the key does, if a page is of another time.
+        // A leaf from before a split has pieces that are found by walking over it, but not by searching for their keys.
         if marks.is_empty()
             && let Some((id, _)) = parse_piece_key(&pieces[0])
             && pieces_of(values, id, 1)?.0.first() == pieces.first()

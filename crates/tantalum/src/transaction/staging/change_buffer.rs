@@ -218,7 +218,8 @@ impl ChangeBuffers {
         self.limit_bytes > 0
     }
 
-    /// Where a write to a table goes whose leaf, or a page on the way to it, is not in memory, or stored; whether its row was read before.
+    /// Where a write to a table goes whose leaf, or a page on the way to that, is not in memory, or is to be spared another store. `was_read`:
+    /// the transaction has read rows of the table.
     pub fn deferral(&self, table: &Table, write: &LeafWrite<'_>, leaf: PageId, was_read: bool) -> Deferral {
         let value_bytes = match write.value {
             Some(LeafValue::Bytes(value)) => value.len(),

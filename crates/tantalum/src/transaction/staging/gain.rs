@@ -5,8 +5,8 @@
 //! buffer of a table is moved by itself, to find out soon. Where few do, writes go to their leaves for a while.
 //!
 //! A write to a leaf that is in memory need not be deferred, since nothing is read for it. If all changes of the leaf are stored, it is
-//! stored again for the write: where many rows come to a leaf, such writes are deferred too. So it is with rows that the transaction has
-//! read before it writes them, wherever their leaves are. And where writes come to one leaf after the other, as those of a table that
+//! stored again for the write: where many rows come to a leaf, such writes are deferred too. The same goes for rows that the transaction has
+//! read before it writes them, wherever their leaves are. Of several writes that follow each other to the same leaf, as in a table that
 //! is written in key order, only the first is deferred: the next finds that the leaf was [passed over](PassedOver).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,10 +24,10 @@ const ROWS_TO_LEARN: f64 = 8.0;
 const REST_LIMITS: u64 = 16;
 /// If fewer writes to a table are deferred than one of so many, its buffers are moved: each of the others looks into them.
 const FEW_OF_WRITES: u64 = 8;
-/// For so many frames of the buffer pool, a leaf is known that a write was deferred from lately: there are more leaves than frames, and of
-/// writes to any of them few come to one of these.
+/// One leaf that a write was deferred from lately is kept in mind for so many frames of the buffer pool. A table that is larger than the
+/// pool has more leaves than that has frames, so few of uniform writes come to one of these.
 const FRAMES_PER_PASSED_OVER: usize = 32;
-/// So many are known at least, and at most.
+/// So many are kept in mind at least, and at most.
 const PASSED_OVER: (usize, usize) = (1, 4096);
 
 /// Rows that were moved to their table, and the leaves that they came to.
@@ -117,8 +117,8 @@ impl Gain {
     }
 }
 
-/// Leaves that writes were deferred from lately, of all tables. A write to one of them goes there: rows that are written one after the other
-/// share it, as those of a table that is written in key order.
+/// Leaves that writes were deferred from lately, of all tables. A write to one of them goes there: more are likely to follow,
+/// as in a table that is written in key order.
 #[derive(Debug)]
 pub(super) struct PassedOver {
     /// Each leaf has one place; the latest has it.
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_is_passed_over_until_others_were() {
+    fn a_leaf_is_kept_in_mind_until_another_takes_its_place() {
         let passed_over = PassedOver::new(64 * FRAMES_PER_PASSED_OVER);
         let pages = (7..7 + 64).map(PageId);
         assert!(!pages.clone().any(|page| passed_over.has(page)));

@@ -22,7 +22,8 @@ use crate::transaction::Value;
 
 /// Leaves of the staging table that it reads, at most: many may be empty.
 const GROUP_LEAVES: usize = 64;
-/// When the next rows have changed so often, it rests: commits do that for a while, but a damaged page does it every time.
+/// When the next rows have changed so often between being read and being moved, the applier rests. Commits change them now and then; a leaf
+/// from before a split makes it look so every time.
 const MOST_CHANGES: u32 = 100;
 
 /// Rows of a committed transaction, or of change buffers, that are moved to their table.
