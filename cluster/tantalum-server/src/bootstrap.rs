@@ -9,7 +9,7 @@ use tonic::transport::ClientTlsConfig;
 
 use crate::api::peer::{Member, MembersResponse};
 use crate::cluster_config::ClusterConfig;
-use crate::directory::{FirstMember, Identity, MemberFile};
+use crate::directory::{Identity, MemberFile};
 use crate::options::{Bootstrap, NodeOptions};
 use crate::peers::{Connector, members_at};
 
@@ -60,7 +60,8 @@ async fn new(config: &ClusterConfig, name: &str, connector: &Connector) -> io::R
         let Ok(said) = said else { continue };
         if said.cluster != identity.cluster_id {
             return Err(refuse(format!(
-                "the member at {url} is of cluster {:x}, and the cluster that is named is {:x}; name the same members and token on all",
+                "the member at {url} is of cluster {:x}, and the cluster that is named is {:x}; name the same members and token on all; \
+                 if that one was restored, restore this one from the same snapshot",
                 said.cluster, identity.cluster_id
             )));
         }
@@ -75,13 +76,7 @@ async fn new(config: &ClusterConfig, name: &str, connector: &Connector) -> io::R
             )));
         }
     }
-    let first_member = |(name, peer_urls): (&String, &Vec<String>)| FirstMember {
-        id: config.member_id(peer_urls),
-        name: name.clone(),
-        peer_urls: peer_urls.clone(),
-    };
-    let first_members = config.members.iter().map(first_member).collect();
-    Ok(MemberFile { first_members, ..MemberFile::new(identity, Some(name.to_owned())) })
+    MemberFile::of(config, name, identity.cluster_id)
 }
 
 async fn join(config: &ClusterConfig, name: &str, connector: &Connector) -> io::Result<MemberFile> {

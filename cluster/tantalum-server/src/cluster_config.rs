@@ -151,6 +151,14 @@ impl ClusterConfig {
         members.into_iter().for_each(|member| hash.update(member.to_be_bytes()));
         number(hash)
     }
+
+    /// The cluster's number if its members begin with a snapshot: those that begin with another, or with nothing, are none of it.
+    pub(crate) fn restored_cluster_id(&self, checksum: &[u8]) -> u64 {
+        let mut hash = Sha256::new();
+        hash.update(self.cluster_id().to_be_bytes());
+        hash.update(checksum);
+        number(hash)
+    }
 }
 
 #[cfg(test)]

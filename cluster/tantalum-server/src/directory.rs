@@ -6,6 +6,7 @@
 //! | `raft-log` | raft's log, unless it lies on devices of its own |
 //! | `state` | the store's database |
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ use tantalum::Db;
 use tantalum_device::{Access, Device, FileDevice};
 use tantalum_raft::{RaftLog, RaftLogOptions};
 
+use crate::cluster_config::ClusterConfig;
+use crate::member::Member;
 use crate::options::{Bootstrap, NodeOptions};
 
 /// Keys have an eighth of a page at most.
@@ -88,6 +91,31 @@ impl MemberFile {
             raft_log_devices: Vec::new(),
             first_members: Vec::new(),
         }
+    }
+
+    /// One of the members that a cluster begins with.
+    pub fn of(config: &ClusterConfig, name: &str, cluster_id: u64) -> io::Result<MemberFile> {
+        let identity = Identity { member_id: config.member_id(config.peer_urls(name)?), cluster_id };
+        let first_member = |(name, peer_urls): (&String, &Vec<String>)| FirstMember {
+            id: config.member_id(peer_urls),
+            name: name.clone(),
+            peer_urls: peer_urls.clone(),
+        };
+        let first_members = config.members.iter().map(first_member).collect();
+        Ok(MemberFile { first_members, ..MemberFile::new(identity, Some(name.to_owned())) })
+    }
+
+    /// The members that the cluster began with. All of them know the same ones.
+    pub fn first_members(&self, options: &NodeOptions) -> BTreeMap<u64, Member> {
+        if self.first_members.is_empty() {
+            let (name, peer_urls) = (options.name.clone(), options.peer_urls.clone());
+            return BTreeMap::from([(self.member_id, Member { name, peer_urls, ..Member::default() })]);
+        }
+        let first = self.first_members.iter().map(|first| {
+            let (name, peer_urls) = (first.name.clone(), first.peer_urls.clone());
+            (first.id, Member { name, peer_urls, ..Member::default() })
+        });
+        first.collect()
     }
 }
 

@@ -7,12 +7,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use openraft::alias::LogIdOf;
 use tantalum_raft::Group;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 use tonic::Status;
 
-use crate::command::Raft;
+use crate::command::{Config, Raft};
 
 /// Bytes that a permit stands for.
 const UNIT_BYTES: usize = 1024;
@@ -114,21 +115,36 @@ impl LogSpace {
                 continue;
             }
             let Some(up_to) = applied.get() else { continue };
-            if raft.trigger().snapshot().await.is_err() {
-                return;
-            }
             // The newer half stays, for members that are a little behind; what is lacking after all is made up for by a snapshot.
             let purged = self.group.bounds().purged.map_or(0, |(purged, _)| purged);
             let index = up_to.index - up_to.index.saturating_sub(purged) / 2;
-            if raft.watch_snapshot_progress().wait_until_ge(&Some(up_to)).await.is_err()
-                || raft.trigger().purge_log(index).await.is_err()
-            {
+            if self.purge(&raft, up_to, index).await.is_err() {
                 return;
             }
-            while !self.has_purged(index) {
-                sleep(PURGE_POLL).await;
-            }
-            self.purged.notify_waiters();
         }
+    }
+
+    /// Purges what was applied, unless entries were purged before. The only member of a cluster does so before there are others: these get
+    /// its store then, which may have begun with rows of a snapshot that no entry has.
+    pub async fn begin_purged(&self, raft: &Raft) -> io::Result<()> {
+        let applied = raft.watch_apply_progress().get();
+        match applied.filter(|_| self.group.bounds().purged.is_none()) {
+            Some(applied) => self.purge(raft, applied, applied.index).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Purges entries up to an index.
+    async fn purge(&self, raft: &Raft, applied: LogIdOf<Config>, up_to: u64) -> io::Result<()> {
+        raft.trigger().snapshot().await.map_err(io::Error::other)?;
+        raft.watch_snapshot_progress().wait_until_ge(&Some(applied)).await.map_err(io::Error::other)?;
+        raft.trigger().purge_log(up_to).await.map_err(io::Error::other)?;
+        while !self.has_purged(up_to) {
+            sleep(PURGE_POLL).await;
+            // Does it still run?
+            raft.with_raft_state(|_| ()).await.map_err(io::Error::other)?;
+        }
+        self.purged.notify_waiters();
+        Ok(())
     }
 }

@@ -37,25 +37,14 @@ enum Command {
     /// and, for each, `tantalum-server serve --cluster cluster.toml --name a --listen 127.0.0.1:2379 DIR`.
     #[command(verbatim_doc_comment)]
     Serve(Box<Serve>),
-    /// Makes a directory with the store that a snapshot has (`etcdctl snapshot save`), for the only member of a new cluster.
-    Restore {
-        /// The snapshot's file.
-        snapshot: PathBuf,
-        /// The member's directory; made, or empty.
-        directory: PathBuf,
-    },
+    /// Makes a member's directory with the store that a snapshot has (`etcdctl snapshot save`): for the only member of a new cluster, or, with
+    /// --cluster or --initial-cluster, for one of several, each of which is made so from the same snapshot and then served with the same flags.
+    Restore(Box<Restore>),
 }
 
+/// Which members there are, and which of them it is.
 #[derive(Args)]
-struct Serve {
-    /// The member's directory; made if it is not there.
-    directory: PathBuf,
-    /// Address and port to serve clients at; port 0 takes a free one.
-    #[arg(long, default_value = "127.0.0.1:2379")]
-    listen: String,
-    /// URL at which clients reach it, as `member list` shows it [default: that of --listen].
-    #[arg(long)]
-    advertise_client_url: Vec<String>,
+struct Members {
     /// The member's name.
     #[arg(long, default_value_t = NodeOptions::default().name)]
     name: String,
@@ -69,6 +58,50 @@ struct Serve {
     /// Tells clusters apart that have the same URLs.
     #[arg(long, default_value = ClusterConfig::DEFAULT_TOKEN)]
     initial_cluster_token: String,
+}
+
+/// What the directory has, and how much of it.
+#[derive(Args)]
+struct Files {
+    /// File for raft's log, which must not exist when the directory is made; given twice, with files on two devices, a write that one
+    /// device holds up is given to the other [default: raft-log in the directory].
+    #[arg(long)]
+    raft_log_device: Vec<PathBuf>,
+    /// Bytes of each file of raft's log, when the directory is made; the same for all members.
+    #[arg(long, default_value_t = NodeOptions::default().raft_log_bytes)]
+    raft_log_bytes: u64,
+    /// Bytes of the log of the store's database.
+    #[arg(long, default_value_t = NodeOptions::default().state_log_bytes)]
+    state_log_bytes: u64,
+    /// Bytes of the store's buffer pool.
+    #[arg(long, default_value_t = NodeOptions::default().buffer_pool_bytes)]
+    buffer_pool_bytes: u64,
+}
+
+#[derive(Args)]
+struct Restore {
+    /// The snapshot's file.
+    snapshot: PathBuf,
+    /// The member's directory; made, or empty.
+    directory: PathBuf,
+    #[command(flatten)]
+    members: Members,
+    #[command(flatten)]
+    files: Files,
+}
+
+#[derive(Args)]
+struct Serve {
+    /// The member's directory; made if it is not there.
+    directory: PathBuf,
+    /// Address and port to serve clients at; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:2379")]
+    listen: String,
+    /// URL at which clients reach it, as `member list` shows it [default: that of --listen].
+    #[arg(long)]
+    advertise_client_url: Vec<String>,
+    #[command(flatten)]
+    members: Members,
     /// Whether the cluster is made, or is there and this member was added to it (member add).
     #[arg(long, value_enum, default_value_t = ClusterState::New)]
     initial_cluster_state: ClusterState,
@@ -127,19 +160,8 @@ struct Serve {
     /// Milliseconds between the leader's heartbeats.
     #[arg(long, default_value_t = NodeOptions::default().heartbeat_ms)]
     heartbeat_interval_ms: u64,
-    /// File for raft's log, which must not exist when the directory is made; given twice, with files on two devices, a write that one
-    /// device holds up is given to the other [default: raft-log in the directory].
-    #[arg(long)]
-    raft_log_device: Vec<PathBuf>,
-    /// Bytes of each file of raft's log, when the directory is made; the same for all members.
-    #[arg(long, default_value_t = NodeOptions::default().raft_log_bytes)]
-    raft_log_bytes: u64,
-    /// Bytes of the log of the store's database.
-    #[arg(long, default_value_t = NodeOptions::default().state_log_bytes)]
-    state_log_bytes: u64,
-    /// Bytes of the store's buffer pool.
-    #[arg(long, default_value_t = NodeOptions::default().buffer_pool_bytes)]
-    buffer_pool_bytes: u64,
+    #[command(flatten)]
+    files: Files,
 }
 
 /// So long calls of other members may still take when the program stops.
@@ -158,22 +180,35 @@ enum ClusterState {
 }
 
 /// What the member is made as, if its directory is not there.
-fn bootstrap(arguments: &Serve) -> std::io::Result<Bootstrap> {
-    let config = match (&arguments.cluster, &arguments.initial_cluster) {
+fn bootstrap(members: &Members, state: ClusterState) -> std::io::Result<Bootstrap> {
+    let config = match (&members.cluster, &members.initial_cluster) {
         (Some(file), _) => {
             let text = std::fs::read_to_string(file).map_err(|error| {
                 std::io::Error::new(error.kind(), format!("{}: cannot read the members: {error}", file.display()))
             })?;
             ClusterConfig::from_toml(&text)?
         }
-        (None, Some(flag)) => ClusterConfig::from_flag(flag, &arguments.initial_cluster_token)?,
+        (None, Some(flag)) => ClusterConfig::from_flag(flag, &members.initial_cluster_token)?,
         (None, None) => return Ok(Bootstrap::Alone),
     };
-    config.peer_urls(&arguments.name)?;
-    Ok(match arguments.initial_cluster_state {
+    config.peer_urls(&members.name)?;
+    Ok(match state {
         ClusterState::New => Bootstrap::New(config),
         ClusterState::Existing => Bootstrap::Join(config),
     })
+}
+
+/// The options that say what a directory is made as.
+fn options_of(members: Members, files: Files, bootstrap: Bootstrap) -> NodeOptions {
+    NodeOptions {
+        name: members.name,
+        bootstrap,
+        raft_log_devices: files.raft_log_device,
+        raft_log_bytes: files.raft_log_bytes,
+        state_log_bytes: files.state_log_bytes,
+        buffer_pool_bytes: files.buffer_pool_bytes,
+        ..NodeOptions::default()
+    }
 }
 
 /// Where other members are served, and the URLs at which they reach this one if it begins alone.
@@ -183,7 +218,7 @@ async fn listen_to_peers(
 ) -> Result<(Option<TcpListener>, Vec<String>), Box<dyn std::error::Error>> {
     let own = match bootstrap {
         Bootstrap::Alone => None,
-        Bootstrap::New(config) | Bootstrap::Join(config) => config.peer_urls(&arguments.name)?.first(),
+        Bootstrap::New(config) | Bootstrap::Join(config) => config.peer_urls(&arguments.members.name)?.first(),
     };
     let authority = own.map(|url| {
         let url = url.strip_prefix("https://").or(url.strip_prefix("http://")).unwrap_or(url);
@@ -243,7 +278,7 @@ async fn main() -> ExitCode {
     tracing_subscriber::registry().with(log).init();
     let done = match Arguments::parse().command {
         Command::Serve(arguments) => serve_until_told(*arguments).await,
-        Command::Restore { snapshot, directory } => restore_into(snapshot, directory).await,
+        Command::Restore(arguments) => restore_into(*arguments).await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -254,8 +289,10 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn restore_into(snapshot: PathBuf, directory: PathBuf) -> Result<(), Box<dyn std::error::Error>> {
-    let identity = restore(&snapshot, &directory, &NodeOptions::default()).await?;
+async fn restore_into(arguments: Restore) -> Result<(), Box<dyn std::error::Error>> {
+    let Restore { snapshot, directory, members, files } = arguments;
+    let bootstrap = bootstrap(&members, ClusterState::New)?;
+    let identity = restore(&snapshot, &directory, &options_of(members, files, bootstrap)).await?;
     let (member, cluster) = (identity.member_id, identity.cluster_id);
     println!("restored {} into {}: member {member:x} of cluster {cluster:x}", snapshot.display(), directory.display());
     Ok(())
@@ -264,7 +301,7 @@ async fn restore_into(snapshot: PathBuf, directory: PathBuf) -> Result<(), Box<d
 /// Serves until the program is interrupted or terminated.
 async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Error>> {
     let auto_compaction = auto_compaction(arguments.auto_compaction_mode, &arguments.auto_compaction_retention)?;
-    let bootstrap = bootstrap(&arguments)?;
+    let bootstrap = bootstrap(&arguments.members, arguments.initial_cluster_state)?;
     let listener = listen(&arguments.listen, "--listen").await?;
     let (peer_listener, peer_urls) = listen_to_peers(&arguments, &bootstrap).await?;
     let monitoring = match &arguments.listen_metrics {
@@ -284,16 +321,10 @@ async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Er
         client_urls.push(url_of(client_tls.is_some(), address));
     }
     let options = NodeOptions {
-        name: arguments.name,
         client_urls,
         peer_urls,
         client_tls,
         peer_tls,
-        bootstrap,
-        raft_log_devices: arguments.raft_log_device,
-        raft_log_bytes: arguments.raft_log_bytes,
-        state_log_bytes: arguments.state_log_bytes,
-        buffer_pool_bytes: arguments.buffer_pool_bytes,
         max_request_bytes: arguments.max_request_bytes,
         max_txn_operations: arguments.max_txn_ops,
         quota_bytes: match arguments.quota_backend_bytes {
@@ -303,6 +334,7 @@ async fn serve_until_told(arguments: Serve) -> Result<(), Box<dyn std::error::Er
         auto_compaction,
         watch_progress_interval: Duration::from_secs(arguments.watch_progress_notify_interval_s),
         heartbeat_ms: arguments.heartbeat_interval_ms,
+        ..options_of(arguments.members, arguments.files, bootstrap)
     };
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let node = Node::open(arguments.directory, options).await?;

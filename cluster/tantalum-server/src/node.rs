@@ -1,6 +1,5 @@
 //! A member: its storage, raft, and the tasks beside.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -26,7 +25,6 @@ use crate::directory::{Identity, MemberFile, Storage, mark_removed, read_member}
 use crate::feed::{Batch, Feed, Found};
 use crate::lease::Lessor;
 use crate::log_space::LogSpace;
-use crate::member::Member;
 use crate::membership::Membership;
 use crate::mvcc::{self, Keyspace, TABLES, View};
 use crate::options::NodeOptions;
@@ -167,10 +165,10 @@ impl Node {
 
     /// Has raft begin, and starts what runs beside.
     async fn start(self, member: &MemberFile) -> io::Result<Node> {
-        let Inner { identity, raft, options, .. } = &*self.inner;
+        let Inner { identity, raft, options, space, .. } = &*self.inner;
         let id = identity.member_id;
         if !member.is_joined {
-            match raft.initialize(first_members(id, member, options)).await {
+            match raft.initialize(member.first_members(options)).await {
                 Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
                 Err(error) => return Err(io::Error::other(error)),
             }
@@ -181,6 +179,7 @@ impl Node {
             raft.trigger().elect(false).await.map_err(io::Error::other)?;
             raft.wait(None).current_leader(id, "it is the only member").await.map_err(io::Error::other)?;
             raft.ensure_linearizable(ReadPolicy::ReadIndex).await.map_err(io::Error::other)?;
+            space.begin_purged(raft).await?;
         }
         self.start_tasks();
         if is_alone {
@@ -448,19 +447,6 @@ fn raft_config(identity: Identity, options: &NodeOptions) -> openraft::Config {
         max_payload_entries: 1024,
         ..openraft::Config::default()
     }
-}
-
-/// The members that the cluster began with. All of them know the same ones.
-fn first_members(id: u64, member: &MemberFile, options: &NodeOptions) -> BTreeMap<u64, Member> {
-    if member.first_members.is_empty() {
-        let alone = Member { name: options.name.clone(), peer_urls: options.peer_urls.clone(), ..Member::default() };
-        return BTreeMap::from([(id, alone)]);
-    }
-    let first = member.first_members.iter().map(|first| {
-        let (name, peer_urls) = (first.name.clone(), first.peer_urls.clone());
-        (first.id, Member { name, peer_urls, ..Member::default() })
-    });
-    first.collect()
 }
 
 /// Has deleted what compaction gave up: what this member was asked to, and, when it begins to lead, what others have not finished.

@@ -7,13 +7,16 @@
 mod bolt;
 mod etcd;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use openraft::StoredMembership;
-use openraft::storage::{RaftStateMachine, SnapshotMeta};
+use openraft::alias::{LeaderIdOf, LogIdOf};
+use openraft::storage::{RaftSnapshotBuilder, RaftStateMachine, SnapshotMeta};
+use openraft::vote::RaftLeaderId;
+use openraft::{Membership, StoredMembership};
 use sha2::{Digest, Sha256};
 use tantalum_raft::StateSnapshot;
 use tantalum_raft::openraft_storage::StateMachine;
@@ -24,7 +27,7 @@ use crate::directory::{Identity, MemberFile, Storage, must_be_empty, remove, ren
 use crate::lease::Lessor;
 use crate::mvcc::{Keyspace, PARTS, TABLES};
 use crate::node::{GROUP, blocking};
-use crate::options::NodeOptions;
+use crate::options::{Bootstrap, NodeOptions};
 
 /// What lies before the checksum has a multiple of so many bytes.
 const ALIGNMENT: u64 = 512;
@@ -61,7 +64,12 @@ pub(crate) fn write(snapshot: &StateSnapshot, out: impl Write) -> io::Result<()>
 }
 
 /// What a file has, which was looked through to its end.
-enum Saved {
+struct Saved {
+    rows: SavedRows,
+    checksum: [u8; CHECKSUM_BYTES as usize],
+}
+
+enum SavedRows {
     Ours(StateSnapshot),
     Etcds(File),
 }
@@ -78,31 +86,40 @@ fn read(path: &Path) -> io::Result<Saved> {
     let file = open()?;
     let bytes = file.metadata().map_err(|error| at("cannot read the snapshot", error))?.len();
     let is_etcds = Bolt::is_one(&file);
-    if bytes % ALIGNMENT == CHECKSUM_BYTES {
-        let mut rows = BufReader::new(&file).take(bytes - CHECKSUM_BYTES);
-        let mut sum = Summed { out: io::sink(), sum: Sha256::new(), bytes: 0 };
-        io::copy(&mut rows, &mut sum).map_err(|error| at("cannot read the snapshot", error))?;
+    // The file that a member of etcd has, which was stopped, has no checksum.
+    let has_checksum = match bytes % ALIGNMENT {
+        CHECKSUM_BYTES => true,
+        0 if is_etcds => false,
+        _ => return Err(damaged("is not a snapshot, or was cut off")),
+    };
+    let mut rows = BufReader::new(&file).take(if has_checksum { bytes - CHECKSUM_BYTES } else { bytes });
+    let mut sum = Summed { out: io::sink(), sum: Sha256::new(), bytes: 0 };
+    io::copy(&mut rows, &mut sum).map_err(|error| at("cannot read the snapshot", error))?;
+    let checksum = sum.sum.finalize().into();
+    if has_checksum {
         let mut expected = [0; CHECKSUM_BYTES as usize];
         rows.into_inner().read_exact(&mut expected).map_err(|error| at("cannot read the snapshot", error))?;
-        if sum.sum.finalize()[..] != expected {
+        if checksum != expected {
             return Err(damaged("is damaged: its checksum is another"));
         }
-    } else if !is_etcds || bytes % ALIGNMENT != 0 {
-        // The file that a member of etcd has, which was stopped, has no checksum.
-        return Err(damaged("is not a snapshot, or was cut off"));
     }
     if is_etcds {
-        return Ok(Saved::Etcds(file));
+        return Ok(Saved { rows: SavedRows::Etcds(file), checksum });
     }
-    StateSnapshot::read_from(open()?).map(Saved::Ours).map_err(|error| match error.kind() {
+    let rows = StateSnapshot::read_from(open()?).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => damaged("is not a snapshot of this server, or of another version of it"),
         _ => at("cannot read the snapshot", error),
-    })
+    })?;
+    Ok(Saved { rows: SavedRows::Ours(rows), checksum })
 }
 
-/// Makes the directory of the only member of a new cluster, with the store that a snapshot has: the same keys, revisions and history.
+/// Makes the directory of a member of a new cluster, with the store that a snapshot has: the same keys, revisions and history.
 /// Leases have their whole time again. The snapshot may be etcd's, also the file `member/snap/db` of a member that was stopped; its users,
 /// roles, members and alarms are left out. Returns the member's identity.
+///
+/// It is the only member, or, with [`Bootstrap::New`], one of several, of which each is made so, from the same snapshot: the cluster's
+/// number follows from it, so one that is made from another, or begins with nothing, is of another cluster. Members that are added
+/// later get the store from those.
 ///
 /// ```no_run
 /// # async fn restore() -> std::io::Result<()> {
@@ -114,7 +131,8 @@ fn read(path: &Path) -> io::Result<Saved> {
 /// ```
 ///
 /// # Errors
-/// If the directory has something already, and if the file is not a whole snapshot; then nothing is made. Those of the devices.
+/// If the directory has something already, if the file is not a whole snapshot, and if the options have the member join a cluster; then
+/// nothing is made. Those of the devices.
 pub async fn restore(
     file: impl Into<PathBuf>,
     directory: impl Into<PathBuf>,
@@ -128,24 +146,40 @@ pub async fn restore(
     let (making, place) = (unfinished.clone(), directory.clone());
     let begun = blocking(move || {
         let saved = read(&file)?;
+        let new = match &options.bootstrap {
+            Bootstrap::Alone => MemberFile::alone(),
+            Bootstrap::New(config) => {
+                MemberFile::of(config, &options.name, config.restored_cluster_id(&saved.checksum))?
+            }
+            Bootstrap::Join(_) => {
+                let what =
+                    "a member that joins a cluster gets the store from the others; restore the members of a new one";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+        };
         must_be_empty(&place)?;
         remove(&making)?;
-        let storage = Storage::open(&making, &options, MemberFile::alone)?;
-        Ok::<_, io::Error>((saved, storage))
+        let members = new.first_members(&options);
+        Ok((saved.rows, members, Storage::open(&making, &options, || new)?))
     });
-    let (saved, storage) = begun.await??;
+    let (saved, members, storage) = begun.await??;
     let Storage { member, log, db } = storage;
     let identity = Identity { member_id: member.member_id, cluster_id: member.cluster_id };
     let keyspace = Keyspace::new(Arc::new(Lessor::default()));
     let mut state: StateMachine<Config, Keyspace> =
         StateMachine::new(db.clone(), GROUP, &TABLES, keyspace).map_err(io::Error::other)?;
-    // As if no entry had been applied yet: raft's log begins anew.
-    let nothing = SnapshotMeta { last_log_id: None, last_membership: StoredMembership::default() };
-    let mut etcds = None;
-    match saved {
-        Saved::Ours(snapshot) => state.install_snapshot(&nothing, snapshot).await?,
-        Saved::Etcds(file) => etcds = Some(file),
-    }
+    // As if the first entry, which names the members, had been applied and purged: raft's log begins behind it, so members that are added
+    // get the store, and not only the entries.
+    let first = LogIdOf::<Config>::new(LeaderIdOf::<Config>::new(0, 0).to_committed(), 0);
+    let voters = members.keys().copied().collect::<BTreeSet<_>>();
+    let membership = Membership::new(vec![voters], members).map_err(io::Error::other)?;
+    let begun =
+        SnapshotMeta { last_log_id: Some(first), last_membership: StoredMembership::new(Some(first), membership) };
+    let (rows, etcds) = match saved {
+        SavedRows::Ours(rows) => (rows, None),
+        SavedRows::Etcds(file) => (state.get_snapshot_builder().await.build_snapshot().await?.snapshot, Some(file)),
+    };
+    state.install_snapshot(&begun, rows).await?;
     blocking(move || {
         if let Some(file) = etcds {
             etcd::fill(file, &db, state.tables())?;

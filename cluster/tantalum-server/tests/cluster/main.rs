@@ -8,4 +8,5 @@ mod members;
 mod processes;
 mod proxy;
 mod requests;
+mod restored;
 mod tls;

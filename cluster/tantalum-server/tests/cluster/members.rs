@@ -6,7 +6,7 @@ use tonic::Code;
 
 use crate::common::{Client, Cluster, Running, free_port, options, refused, until};
 
-fn url(port: u16) -> String {
+pub fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
@@ -16,7 +16,7 @@ fn add(port: u16, is_learner: bool) -> pb::MemberAddRequest {
 
 impl Cluster {
     /// Starts a member that was added at this port.
-    async fn join(&mut self, name: &str, port: u16) {
+    pub async fn join(&mut self, name: &str, port: u16) {
         self.config.members.insert(name.to_owned(), vec![url(port)]);
         self.ports.insert(name.to_owned(), port);
         let bootstrap = Bootstrap::Join(self.config.clone());
@@ -33,7 +33,7 @@ impl Cluster {
     }
 }
 
-async fn until_voters(client: &Client, count: usize) {
+pub async fn until_voters(client: &Client, count: usize) {
     until("there are as many voters", || {
         let mut client = client.clone();
         async move { client.members().await.iter().filter(|member| !member.is_learner).count() == count }
