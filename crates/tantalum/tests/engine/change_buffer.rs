@@ -235,6 +235,28 @@ fn writes_are_deferred_only_where_rows_share_leaves_later() {
     }
 }
 
+/// Keys that are written again and again while their buffers wait, as far as nothing else has them moved.
+#[test]
+fn of_the_rows_of_a_key_in_several_buffers_the_newest_is_moved() {
+    simulate(65..67, |seed, _| {
+        let db = builder().expert(|expert| expert.change_buffer_bytes(512 << 10)).open_on(devices(seed)).unwrap();
+        let (table, mut model) = filled(&db);
+        let mut random = Random::with_seed(seed);
+        let mut most_waiting = 0;
+        for of in 1..4000 {
+            let key = key(10 * random.u32(0..KEYS / 10));
+            db.put(&table, &key, value(of)).unwrap();
+            model.insert(key, value(of));
+            most_waiting = most_waiting.max(db.stats().unwrap().transactions.staging_tables);
+        }
+        assert!(most_waiting > 3, "{most_waiting} buffers waited at the same time");
+        wait_until_applied(&db);
+        assert!(db.stats().unwrap().transactions.rows_moved > 100);
+        assert!(committed(&db, &table) == model);
+        db.close().unwrap();
+    });
+}
+
 /// Three writers of rows in key order, as a table is loaded: each comes to a leaf many times, one after the other.
 #[test]
 fn of_rows_written_in_key_order_few_are_deferred() {
