@@ -235,7 +235,7 @@ fn writes_are_deferred_only_where_rows_share_leaves_later() {
     }
 }
 
-/// Keys that are written again and again while their buffers wait, as far as nothing else has them moved.
+/// Keys that are written again and again, so that several of the buffers that wait have a row of each.
 #[test]
 fn of_the_rows_of_a_key_in_several_buffers_the_newest_is_moved() {
     simulate(65..67, |seed, _| {
