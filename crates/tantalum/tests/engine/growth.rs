@@ -1,6 +1,11 @@
 //! Databases begin small, and grow ahead of need.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::Path,
+    time::Duration,
+};
 
 use tantalum::{Builder, Db, ErrorKind, StoreKind, Table};
 use tantalum_device::files;
@@ -171,6 +176,88 @@ fn a_database_is_closed_while_its_log_grows() {
     let db = builder().open(dir.path()).unwrap();
     assert_eq!(rows(&db.snapshot().unwrap(), &db.table("t").unwrap()).len(), count as usize);
     check(&db);
+}
+
+/// The file that the log is to have next, if it is begun.
+fn begun(path: &Path) -> Option<fs::Metadata> {
+    let name = log_files(path).into_iter().find(|name| name.ends_with(".partial"))?;
+    // It may be whole by now.
+    fs::metadata(path.join(name)).ok()
+}
+
+/// Closes a database while its log grows, and lets it grow on. `None` if it has grown before it is closed.
+fn interrupt_growth() -> Option<()> {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        let builder = Db::builder().log_bytes(400 << 20).expert(|expert| expert.log_initial_bytes(16 << 20));
+        builder.open(dir.path()).unwrap()
+    };
+    let mut count = 0;
+    let mut fill_until_begun = |db: &Db, bytes: u64| {
+        let (table, full) = (db.table("t").unwrap(), db.stats().unwrap().log.capacity_bytes);
+        loop {
+            assert!(count < 100_000, "the log does not grow");
+            fill(db, &table, count..count + 20);
+            count += 20;
+            match begun(dir.path()) {
+                Some(file) if file.len() >= bytes => return Some(file),
+                _ if db.stats().unwrap().log.capacity_bytes > full => return None,
+                _ => {}
+            }
+        }
+    };
+    let db = open();
+    fill_until_begun(&db, 3 << 20)?;
+    db.close().unwrap();
+    let before = begun(dir.path())?;
+    assert!(before.len() >= 3 << 20);
+    let db = open();
+    let after = fill_until_begun(&db, before.len() + (3 << 20))?;
+    assert_eq!(after.ino(), before.ino());
+    let table = db.table("t").unwrap();
+    assert_eq!(rows(&db.snapshot().unwrap(), &table).len(), count as usize);
+    check(&db);
+    Some(())
+}
+
+#[test]
+fn growth_goes_on_with_a_file_that_was_begun() {
+    assert!((0..5).any(|_| interrupt_growth().is_some()), "the log has always grown before the database is closed");
+}
+
+#[test]
+fn what_is_no_beginning_of_the_next_file_is_removed() {
+    const MARKED: u64 = 1 << 20;
+    for bytes in [0, 100, 1 << 20, 3 << 20, 64 << 20] {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let file = fs::File::create(dir.path().join(name)).unwrap();
+            file.set_len(bytes).unwrap();
+            // As nothing does that makes a file for the log.
+            if bytes == 3 << 20 {
+                file.write_all_at(&[0xaa; 4096], 0).unwrap();
+                file.write_all_at(&[0xaa; 4096], MARKED).unwrap();
+            }
+        };
+        let open = || growing().open(dir.path()).unwrap();
+        drop(open());
+        make("log-0.1.partial");
+        make("log-0.7.partial");
+        let db = open();
+        let table = db.table("t").unwrap();
+        let count = fill_until(&db, &table, 2 << 20);
+        let log = fs::File::open(dir.path().join("log-0.1")).unwrap();
+        assert_eq!(log.metadata().unwrap().len(), 4 << 20, "with {bytes} bytes");
+        let mut there = [0; 4096];
+        log.read_exact_at(&mut there, MARKED).unwrap();
+        assert!(there != [0xaa; 4096], "it goes on with what something else has written");
+        assert_eq!(rows(&db.snapshot().unwrap(), &table).len(), count as usize);
+        check(&db);
+        // To give back space, what was begun goes as well.
+        make("log-0.2.partial");
+        db.compact(&mut |_| {}).unwrap();
+        assert_eq!(log_files(dir.path()).len(), 1, "{:?}", log_files(dir.path()));
+    }
 }
 
 fn growing() -> Builder {

@@ -3,7 +3,8 @@
 //! The [`LogGrower`] waits until the log is too small ([`Log::wait_for_growth`]), makes a larger file, and puts it in the place of the
 //! present one as an operator would ([`change`](super::change)). No commit waits for that but one of a record that the present file
 //! cannot take. A crash at any moment leaves a database that opens; the next grower takes out of the log, or removes, what is left
-//! over. Where the disk is full, the log stays as it is, and growth is tried again after a pause.
+//! over, but for a file that was begun: growth goes on with that. Where the disk is full, the log stays as it is, and growth is tried
+//! again after a pause.
 //!
 //! Devices that the settings name have their full size from the beginning, and so has a log of another layout than FlashLogging.
 
@@ -27,14 +28,17 @@ use super::{
 };
 use crate::{
     buffer::BufferPool,
-    db::{DeviceUse, files::sync_parent},
+    db::{
+        DeviceUse,
+        files::{check_blank, sync_parent},
+    },
     error::{self, Error, ErrorKind, Result},
 };
 
 /// The next file is so many times as large, so that a few steps lead to the full size.
 const GROWTH_FACTOR: u64 = 8;
 /// Bytes of a new file that are written at once: then growth looks whether it is to stop, and leaves the device to commits for a while.
-const PIECE_BYTES: u64 = 1 << 20;
+const PIECE_BYTES: u64 = 256 << 10;
 /// So many times as long as a piece took to write, unless a record waits for the file, ...
 const PAUSE_FACTOR: u32 = 4;
 /// ... but not longer than this.
@@ -113,6 +117,12 @@ impl LogDevices {
         let Some(opener) = self.opener.try_lock() else { return Ok(()) };
         LogFile { change: UnderWay { own: self, log, opener: opener.as_deref() }, stop }.tidy()
     }
+
+    /// Removes a file with which growth would go on.
+    fn remove_begun(&self, log: &Log, stop: &AtomicBool) -> Result<()> {
+        let opener = self.opener.lock();
+        LogFile { change: UnderWay { own: self, log, opener: opener.as_deref() }, stop }.remove_partial(|_| true)
+    }
 }
 
 /// The log's file, in whose place another one may come.
@@ -146,10 +156,10 @@ impl LogFile<'_> {
     /// Takes all of the log's files but the largest out of the log, and removes those that do not belong to it.
     pub(super) fn tidy(&self) -> Result<()> {
         let mut present = self.present()?;
-        if present.pop().is_none() {
+        let Some((current, _)) = present.pop() else {
             // An operator put other devices in their place; what is there is his.
             return Ok(());
-        }
+        };
         for (_, path) in present {
             let old = self.change.find(&path.display().to_string())?;
             self.change.log.remove_devices(&old.ordinals)?;
@@ -170,14 +180,25 @@ impl LogFile<'_> {
                 self.remove(&name)?;
             }
         }
-        let names = files::list(places.directory).map_err(|error| error::io(places.directory, "list", error))?;
-        for name in names.into_iter().map(PathBuf::from) {
-            if name.extension().is_some_and(|extension| extension == "partial") && is_log_file(&name.with_extension(""))
-            {
-                self.remove(&name)?;
-            }
-        }
-        Ok(())
+        let (may_grow, begun) = (current < places.file_bytes(), partial(&self.next_name()?));
+        self.remove_partial(|name| !may_grow || name != begun)
+    }
+
+    /// Removes files that are not yet there as a whole.
+    pub(super) fn remove_partial(&self, which: impl Fn(&Path) -> bool) -> Result<()> {
+        let directory = self.places().directory;
+        let names = files::list(directory).map_err(|error| error::io(directory, "list", error))?;
+        let is_partial = |name: &PathBuf| {
+            name.extension().is_some_and(|extension| extension == "partial") && is_log_file(&name.with_extension(""))
+        };
+        let mut names = names.into_iter().map(PathBuf::from).filter(is_partial);
+        names.try_for_each(|name| if which(&name) { self.remove(&name) } else { Ok(()) })
+    }
+
+    /// The name of the file that comes behind all that there are.
+    fn next_name(&self) -> Result<PathBuf> {
+        let numbers = log_files(self.places().directory)?.into_iter().filter_map(|name| generation(&name));
+        Ok(PathBuf::from(format!("{LOG}.{}", 1 + numbers.max().unwrap_or(0))))
     }
 
     fn remove(&self, name: &Path) -> Result<()> {
@@ -211,8 +232,7 @@ impl LogFile<'_> {
 
     /// Makes a file of so many bytes, and lets `replace` put it in the place of `old` in the log, which may find that it is not to be.
     pub(super) fn put_in_place(&self, old: &Path, bytes: u64, replace: &Replace<'_>) -> Result<Attempt> {
-        let numbers = log_files(self.places().directory)?.into_iter().filter_map(|name| generation(&name));
-        let new = PathBuf::from(format!("{LOG}.{}", 1 + numbers.max().unwrap_or(0)));
+        let new = self.next_name()?;
         if let Attempt::Interrupted = self.make(&new, bytes)? {
             return Ok(Attempt::Interrupted);
         }
@@ -226,7 +246,7 @@ impl LogFile<'_> {
         replaced
     }
 
-    /// Makes a file that is there as a whole or not at all, in pieces.
+    /// Makes a file that is there as a whole or not at all, in pieces. If it is interrupted, what there is stays for the next attempt.
     fn make(&self, name: &Path, bytes: u64) -> Result<Attempt> {
         let directory = self.places().directory;
         let (path, partial) = (directory.join(name), directory.join(partial(name)));
@@ -236,8 +256,9 @@ impl LogFile<'_> {
                 files::rename(&partial, &path).map_err(|error| error::io(&path, "create", error))?;
                 sync_parent(&path)?;
             }
-            Ok(Attempt::Interrupted) | Err(_) => {
-                // The first error matters more; the next attempt removes it too.
+            Ok(Attempt::Interrupted) => {}
+            Err(_) => {
+                // Others may need the space. The first error matters more.
                 let _removed = files::remove(&partial);
             }
         }
@@ -245,8 +266,11 @@ impl LogFile<'_> {
     }
 
     fn make_partial(&self, partial: &Path, bytes: u64) -> Result<Attempt> {
-        let mut at = PIECE_BYTES.min(bytes);
-        let device = files::create(partial, at, None)?;
+        let device = match self.begun(partial, bytes)? {
+            Some(device) => device,
+            None => files::create(partial, PIECE_BYTES.min(bytes), None)?,
+        };
+        let mut at = device.capacity_bytes();
         while at < bytes {
             if self.is_interrupted() {
                 return Ok(Attempt::Interrupted);
@@ -258,6 +282,24 @@ impl LogFile<'_> {
             self.change.log.pause_growth(pause.min(LONGEST_PAUSE));
         }
         Ok(Attempt::Done)
+    }
+
+    /// What there is of a file that is to have so many bytes, but for its last piece: that may have been under way when the power went.
+    /// What is no beginning of it is removed.
+    fn begun(&self, partial: &Path, bytes: u64) -> Result<Option<Arc<dyn Device>>> {
+        if !files::exists(partial) {
+            return Ok(None);
+        }
+        if let Ok(device) = files::open(partial, Access::ReadWrite) {
+            let there = device.capacity_bytes();
+            let pieces = there.saturating_sub(1) / PIECE_BYTES;
+            if there <= bytes && pieces > 0 && check_blank(&*device).is_ok() {
+                device.shrink(pieces * PIECE_BYTES)?;
+                return Ok(Some(device));
+            }
+        }
+        files::remove(partial).map_err(|error| error::io(partial, "remove", error))?;
+        Ok(None)
     }
 
     fn replace(&self, old: &Path, new: &Path, replace: &Replace<'_>) -> Result<Attempt> {
@@ -301,6 +343,10 @@ impl LogGrower {
             move || {
                 let most = || if is_copy { pool.store().stats().capacity_bytes / PART_OF_COPY } else { u64::MAX };
                 run(&log_devices, pool.log(), &most, &stop);
+                // It is to be small when it is complete.
+                if is_copy && let Err(error) = log_devices.remove_begun(pool.log(), &stop) {
+                    tantalum_rt::tracing::warn!(%error, "a file that the log of a copy was to grow with could not be removed");
+                }
             }
         });
         Some(Self { stop, log: log.clone(), task: Some(task) })

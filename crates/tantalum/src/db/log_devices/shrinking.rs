@@ -33,6 +33,7 @@ impl LogDevices {
         let change = UnderWay { own: self, log, opener: opener.as_deref() };
         let file = LogFile { change, stop: &AtomicBool::new(false) };
         file.tidy()?;
+        file.remove_partial(|_| true)?;
         file.shrink(bytes, sections)
     }
 }
