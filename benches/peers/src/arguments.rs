@@ -57,6 +57,10 @@ pub struct Arguments {
     /// larger than --cache-mib.
     #[arg(long)]
     pub bounded: bool,
+    /// After clients end, let each engine do what it has put off, such as moving deferred rows, merging tables and writing dirty pages:
+    /// bytes and processor time include that, rates and latencies do not.
+    #[arg(long)]
+    pub drain: bool,
     /// How large each engine's log may become.
     #[arg(long, default_value_t = 256, value_name = "MIB")]
     pub log_mib: u64,
@@ -140,7 +144,7 @@ impl Arguments {
             Workload::ColdRead => {
                 Dataset { rows: (CACHES * self.cache_bytes()).div_ceil(record), value_bytes: self.record_bytes }
             }
-            Workload::BulkLoad | Workload::HugeTransaction => {
+            Workload::BulkLoad | Workload::LoadInTransactions | Workload::HugeTransaction => {
                 Dataset { rows: self.load_rows, value_bytes: self.value_bytes }
             }
             workload if workload.has_records() => Dataset { rows: self.records, value_bytes: self.record_bytes },

@@ -118,12 +118,16 @@ impl Runner<'_> {
         let Case { workload, clients, .. } = self.case;
         let job = self.job(Task::Load)?;
         match workload {
-            Workload::BulkLoad | Workload::HugeTransaction => {
-                let task = if workload == Workload::BulkLoad { Task::Load } else { Task::PutAtOnce };
+            Workload::BulkLoad | Workload::LoadInTransactions | Workload::HugeTransaction => {
+                let task = match workload {
+                    Workload::BulkLoad => Task::Load,
+                    Workload::LoadInTransactions => Task::LoadInTransactions,
+                    _ => Task::PutAtOnce,
+                };
                 remove(&job.setup.directory)?;
                 create(&job.setup.directory)?;
                 let mut outcome = self.start(&Job { task, ..job.clone() })?.outcome();
-                if matches!(task, Task::PutAtOnce) && outcome.is_ok() {
+                if !matches!(task, Task::Load) && outcome.is_ok() {
                     let read = self.start(&Job { task: Task::Read, ..job.clone() })?.outcome();
                     outcome = read.and(outcome);
                 }
@@ -151,7 +155,7 @@ impl Runner<'_> {
         let name = match workload {
             _ if !engine.is_database() && workload.is_cold() => "read",
             _ if !engine.is_database() => "written",
-            Workload::BulkLoad | Workload::HugeTransaction => "loaded",
+            Workload::BulkLoad | Workload::LoadInTransactions | Workload::HugeTransaction => "loaded",
             Workload::ColdRead => "cold",
             workload if workload.has_records() => "records",
             _ => "rows",
@@ -170,7 +174,7 @@ impl Runner<'_> {
             is_cold: workload.is_cold() || (arguments.bounded && engine.is_database()),
         };
         let seed = arguments.seed.wrapping_add(self.round as u64);
-        Ok(Job { engine, setup, dataset, task, seed })
+        Ok(Job { engine, setup, dataset, task, seed, drains: arguments.drain })
     }
 
     /// Loads the database unless it was.

@@ -21,8 +21,6 @@ pub enum Kind {
     Tantalum,
     /// Tantalum, one client that keeps as many commits under way as there would be clients.
     TantalumPipelined,
-    /// Tantalum, loaded by ordinary transactions instead of a bulk load.
-    TantalumTransactions,
     /// RocksDB, its log synchronized at each commit.
     #[value(name = "rocksdb")]
     #[serde(rename = "rocksdb")]
@@ -45,13 +43,12 @@ pub enum Kind {
 
 impl Kind {
     /// All, in the order of the tables.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::Raw,
         Self::RawLogDepth,
         Self::GroupLog,
         Self::Tantalum,
         Self::TantalumPipelined,
-        Self::TantalumTransactions,
         Self::RocksDb,
         Self::Lmdb,
         Self::Sqlite,
@@ -64,7 +61,6 @@ impl Kind {
         match self {
             Self::Tantalum => tantalum::NAME,
             Self::TantalumPipelined => "tantalum-pipelined",
-            Self::TantalumTransactions => "tantalum-transactions",
             Self::RocksDb => rocksdb::NAME,
             Self::Lmdb => lmdb::NAME,
             Self::Sqlite => sqlite::NAME,
@@ -81,7 +77,6 @@ impl Kind {
         match self {
             Self::Tantalum => tantalum::CONFIGURATION,
             Self::TantalumPipelined => "as tantalum; one thread, commit_async, the oldest ticket waited for",
-            Self::TantalumTransactions => "as tantalum; rows are loaded in transactions of 64 KiB, 16 under way",
             Self::RocksDb => rocksdb::CONFIGURATION,
             Self::Lmdb => lmdb::CONFIGURATION,
             Self::Sqlite => sqlite::CONFIGURATION,
@@ -109,14 +104,13 @@ impl Kind {
 
     /// Whether it is Tantalum.
     pub fn is_tantalum(self) -> bool {
-        matches!(self, Self::Tantalum | Self::TantalumPipelined | Self::TantalumTransactions)
+        matches!(self, Self::Tantalum | Self::TantalumPipelined)
     }
 
     /// Opens it, or creates it where there is nothing.
     pub fn open(self, setup: &Setup) -> Result<Box<dyn Engine>> {
         Ok(match self {
-            Self::Tantalum | Self::TantalumPipelined => Box::new(tantalum::Tantalum::open(setup, true)?),
-            Self::TantalumTransactions => Box::new(tantalum::Tantalum::open(setup, false)?),
+            Self::Tantalum | Self::TantalumPipelined => Box::new(tantalum::Tantalum::open(setup)?),
             Self::RocksDb => rocksdb::open(setup)?,
             Self::Lmdb => Box::new(lmdb::Lmdb::open(setup)?),
             Self::Sqlite => Box::new(sqlite::Sqlite::open(setup)?),
@@ -176,11 +170,6 @@ pub trait Engine: Send + Sync {
         self.load(rows)
     }
 
-    /// Waits until what [`Engine::put_at_once`] has put off, other than what closing puts off too, is done.
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
     /// Brings what an engine writes over again and again, such as old log files, into the state that it has after hours, so that runs
     /// of seconds see it. Called before clients that write begin; rows stay as they are.
     fn warm_log(&self) -> Result<()> {
@@ -189,6 +178,11 @@ pub trait Engine: Send + Sync {
 
     /// Ends in order. What can be put off to the next opening need not be done.
     fn close(self: Box<Self>) -> Result<()>;
+
+    /// Ends when all is done that it has put off; `setup` is what it was opened with.
+    fn drain(self: Box<Self>, _setup: &Setup) -> Result<()> {
+        self.close()
+    }
 }
 
 /// What one client does, one after the other.

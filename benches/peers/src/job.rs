@@ -5,7 +5,7 @@
 
 use std::{
     io::{self, Write},
-    thread,
+    iter, thread,
     time::{Duration, Instant},
 };
 
@@ -15,7 +15,7 @@ use tantalum_workloads::driver::Latency;
 
 use crate::{
     clients::{self, Counted, Run},
-    data::{Dataset, key},
+    data::{Dataset, Key, key},
     engine::{Engine, Kind, Row, Setup},
     error::{Error, Result},
     meter::{Meter, load_average, peak_memory_bytes, space_bytes},
@@ -28,6 +28,12 @@ pub const SUBCOMMAND: &str = "run-one";
 
 /// What [`Task::Fill`] writes, and behind it how many transactions it has committed, when the log is as full as it should be.
 pub const FILLED: &str = "filled by";
+
+/// Of a load in transactions.
+const ROWS_PER_TRANSACTION: usize = 1000;
+
+/// In a load in transactions, of an engine that need not wait for each.
+const TRANSACTIONS_UNDER_WAY: usize = 16;
 
 /// What to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,6 +48,8 @@ pub struct Job {
     pub task: Task,
     /// Of all choices.
     pub seed: u64,
+    /// Whether what clients cost includes what the engine has put off when they end.
+    pub drains: bool,
 }
 
 /// The parts of a comparison that are a process each.
@@ -50,6 +58,8 @@ pub struct Job {
 pub enum Task {
     /// Loads the dataset into an empty database, and closes it.
     Load,
+    /// Puts the dataset into an empty database in transactions of [`ROWS_PER_TRANSACTION`], and closes it.
+    LoadInTransactions,
     /// Puts the dataset into an empty database in one transaction.
     PutAtOnce,
     /// Reads all rows of the dataset, of which none may be missing.
@@ -96,6 +106,7 @@ pub fn run(json: &str) -> Result<()> {
     let directory = &job.setup.directory;
     let counted = match job.task {
         Task::Load => load(&job)?,
+        Task::LoadInTransactions => load_in_transactions(&job)?,
         Task::PutAtOnce => put_at_once(&job)?,
         Task::Read => read(&job)?,
         Task::Clients { workload, clients, seconds } => work(&job, workload, clients, seconds)?,
@@ -132,14 +143,47 @@ fn load(job: &Job) -> Result<Counted> {
     })
 }
 
+fn load_in_transactions(job: &Job) -> Result<Counted> {
+    let meter = Meter::of(&job.setup.directory)?;
+    let engine = job.engine.open(&job.setup)?;
+    once(job.dataset.rows, &meter, || {
+        let mut rows = job.dataset.load(job.seed);
+        let transactions = iter::from_fn(|| {
+            let rows: Vec<_> = rows.by_ref().take(ROWS_PER_TRANSACTION).collect();
+            (!rows.is_empty()).then_some(rows)
+        });
+        put_all(job.engine, &*engine, transactions)?;
+        engine.close()
+    })
+}
+
+fn borrowed(rows: &[(Key, Vec<u8>)]) -> Vec<Row<'_>> {
+    rows.iter().map(|(key, value)| (&key[..], &value[..])).collect()
+}
+
+fn put_all(kind: Kind, engine: &dyn Engine, mut transactions: impl Iterator<Item = Vec<(Key, Vec<u8>)>>) -> Result<()> {
+    if kind != Kind::TantalumPipelined {
+        let mut session = engine.session()?;
+        return transactions.try_for_each(|rows| session.put(&borrowed(&rows)));
+    }
+    let (mut pipeline, mut under_way) = (engine.pipeline().expect("the engine has one"), 0);
+    for rows in transactions {
+        pipeline.start(&borrowed(&rows))?;
+        match under_way {
+            TRANSACTIONS_UNDER_WAY => pipeline.finish_oldest()?,
+            _ => under_way += 1,
+        }
+    }
+    (0..under_way).try_for_each(|_| pipeline.finish_oldest())
+}
+
 /// The time is the commit's; what it costs includes what the engine does until it is closed.
 fn put_at_once(job: &Job) -> Result<Counted> {
     let meter = Meter::of(&job.setup.directory)?;
     let engine = job.engine.open(&job.setup)?;
     let before = meter.read()?;
     let counted = once(job.dataset.rows, &meter, || engine.put_at_once(&mut job.dataset.load(job.seed)))?;
-    engine.settle()?;
-    engine.close()?;
+    engine.drain(&job.setup)?;
     Ok(Counted { used: meter.read()?.since(&before), ..counted })
 }
 
@@ -172,7 +216,8 @@ fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<C
         measured: Duration::from_secs_f64(seconds),
         seed: job.seed,
     };
-    let (engine, counted) = clients::run(engine, work, run, &meter)?;
+    let (engine, mut counted) = clients::run(engine, work, run, &meter)?;
+    let ended = meter.read()?;
     if matches!(workload, Workload::Transfer | Workload::TransferContended) {
         let after = read_all(&*engine, &job.dataset)?;
         if before != Some(after) {
@@ -182,7 +227,12 @@ fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<C
             )));
         }
     }
-    engine.close()?;
+    if !job.drains {
+        engine.close()?;
+        return Ok(counted);
+    }
+    engine.drain(&job.setup)?;
+    counted.used = counted.used.and(meter.read()?.since(&ended));
     Ok(counted)
 }
 

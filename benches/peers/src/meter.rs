@@ -92,6 +92,18 @@ impl Reading {
     }
 }
 
+impl Used {
+    /// This and what was used at another time.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            cpu_seconds: self.cpu_seconds + other.cpu_seconds,
+            device_written_bytes: self.device_written_bytes.zip(other.device_written_bytes).map(|(a, b)| a + b),
+            process_written_bytes: self.process_written_bytes + other.process_written_bytes,
+            process_read_bytes: self.process_read_bytes + other.process_read_bytes,
+        }
+    }
+}
+
 fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(Error::file("read", path))
 }

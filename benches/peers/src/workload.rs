@@ -37,6 +37,8 @@ pub enum Workload {
     ColdRead,
     /// An empty database is loaded with rows in the order of their keys, and closed.
     BulkLoad,
+    /// The same rows by one client in durable transactions of a thousand.
+    LoadInTransactions,
     /// The same rows in one transaction.
     HugeTransaction,
     /// The database is opened after it was killed while it had much in its log; until the first row is read.
@@ -73,6 +75,7 @@ impl Workload {
             Self::Scan => "scan",
             Self::ColdRead => "cold-read",
             Self::BulkLoad => "bulk-load",
+            Self::LoadInTransactions => "load-in-transactions",
             Self::HugeTransaction => "huge-transaction",
             Self::Reopen => "reopen",
         }
@@ -96,6 +99,9 @@ impl Workload {
             Self::BulkLoad => {
                 "rows in the order of keys into an empty database, which is then closed; operations are rows"
             }
+            Self::LoadInTransactions => {
+                "rows in the order of keys into an empty database, by one client in durable transactions of a thousand, until it is closed; operations are rows"
+            }
             Self::HugeTransaction => {
                 "rows in the order of keys into an empty database, in one transaction, until it is durable; operations are rows, and what they cost includes what the engine puts off"
             }
@@ -106,7 +112,7 @@ impl Workload {
     /// How it runs.
     pub fn shape(self) -> Shape {
         match self {
-            Self::BulkLoad | Self::HugeTransaction | Self::Reopen => Shape::Once,
+            Self::BulkLoad | Self::LoadInTransactions | Self::HugeTransaction | Self::Reopen => Shape::Once,
             _ => Shape::Clients,
         }
     }
@@ -136,8 +142,8 @@ impl Workload {
         let blind_updates = matches!(self, Self::Update | Self::Update10);
         match kind {
             Kind::Raw => blind_updates || self == Self::ColdRead,
-            Kind::TantalumTransactions => self == Self::BulkLoad,
-            Kind::RawLogDepth | Kind::GroupLog | Kind::TantalumPipelined => blind_updates,
+            Kind::TantalumPipelined => blind_updates || self == Self::LoadInTransactions,
+            Kind::RawLogDepth | Kind::GroupLog => blind_updates,
             _ => true,
         }
     }

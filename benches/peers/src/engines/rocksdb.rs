@@ -17,8 +17,8 @@ use std::path::PathBuf;
 
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBAccess, DBCompressionType, DBRawIteratorWithThreadMode, ErrorKind, Options,
-    SstFileWriter, TransactionDB, TransactionDBOptions, TransactionOptions, WriteBatch, WriteBatchWithTransaction,
-    WriteOptions,
+    SstFileWriter, TransactionDB, TransactionDBOptions, TransactionOptions, WaitForCompactOptions, WriteBatch,
+    WriteBatchWithTransaction, WriteOptions,
 };
 
 use crate::{
@@ -183,6 +183,13 @@ impl Engine for Plain {
     fn close(self: Box<Self>) -> Result<()> {
         drop(self.db);
         Ok(())
+    }
+
+    fn drain(self: Box<Self>, _: &Setup) -> Result<()> {
+        let mut wait = WaitForCompactOptions::default();
+        wait.set_flush(true);
+        self.db.wait_for_compact(&wait).map_err(failed("compacting"))?;
+        self.close()
     }
 }
 

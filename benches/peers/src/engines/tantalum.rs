@@ -9,10 +9,9 @@
 
 use std::{collections::VecDeque, thread, time::Duration};
 
-use tantalum::{Db, Table, Ticket, Transaction};
+use tantalum::{Builder, Db, Table, Ticket, Transaction};
 
 use crate::{
-    data::Key,
     engine::{Engine, Pipeline, Row, Rows, Session, Setup},
     error::{Error, Result},
 };
@@ -23,17 +22,10 @@ pub const NAME: &str = "tantalum";
 /// See [`Kind::configuration`](crate::engine::Kind::configuration).
 pub const CONFIGURATION: &str = "in-place store, one log file in --log-partitions partitions, defaults: serializable, early lock release, direct I/O";
 
-/// Bytes of rows after which a transaction ends while loading: well below the largest transaction with any log that is allowed.
-const LOAD_BYTES: usize = 64 << 10;
-
-/// Transactions under way while loading.
-const LOADS_UNDER_WAY: usize = 16;
-
 /// The open database.
 pub struct Tantalum {
     db: Db,
     table: Table,
-    loads_in_bulk: bool,
 }
 
 fn failed(doing: &'static str) -> impl Fn(tantalum::Error) -> Error {
@@ -43,20 +35,19 @@ fn failed(doing: &'static str) -> impl Fn(tantalum::Error) -> Error {
     }
 }
 
+fn builder(setup: &Setup) -> Builder {
+    Db::builder().buffer_pool_bytes(setup.cache_bytes).log_bytes(setup.log_bytes).log_partitions(setup.log_partitions)
+}
+
 impl Tantalum {
-    /// Opens or creates it, to be loaded by a bulk load or by transactions.
+    /// Opens or creates it.
     ///
     /// # Errors
     /// Of the engine.
-    pub fn open(setup: &Setup, loads_in_bulk: bool) -> Result<Self> {
-        let db = Db::builder()
-            .buffer_pool_bytes(setup.cache_bytes)
-            .log_bytes(setup.log_bytes)
-            .log_partitions(setup.log_partitions)
-            .open(&setup.directory)
-            .map_err(failed("opening"))?;
+    pub fn open(setup: &Setup) -> Result<Self> {
+        let db = builder(setup).open(&setup.directory).map_err(failed("opening"))?;
         let table = db.table("rows").map_err(failed("opening the table"))?;
-        Ok(Self { db, table, loads_in_bulk })
+        Ok(Self { db, table })
     }
 
     /// A transaction that has put these rows, and is not committed.
@@ -65,19 +56,6 @@ impl Tantalum {
         rows.iter().try_for_each(|(key, value)| transaction.put(&self.table, key, value))?;
         Ok(transaction)
     }
-}
-
-/// The next rows, up to and with the first for which `has_more` is false.
-fn take_until(
-    rows: Rows<'_>,
-    mut has_more: impl FnMut(&(Key, Vec<u8>)) -> bool,
-) -> impl Iterator<Item = (Key, Vec<u8>)> {
-    let mut goes_on = true;
-    std::iter::from_fn(move || {
-        let row = if goes_on { rows.next() } else { None };
-        goes_on = row.as_ref().is_some_and(&mut has_more);
-        row
-    })
 }
 
 impl Engine for Tantalum {
@@ -90,30 +68,7 @@ impl Engine for Tantalum {
     }
 
     fn load(&self, rows: Rows<'_>) -> Result<()> {
-        if self.loads_in_bulk {
-            return self.db.bulk_load(self.table.name(), rows).map(drop).map_err(failed("loading in bulk"));
-        }
-        let mut under_way = InFlight { engine: self, tickets: VecDeque::new() };
-        loop {
-            let mut bytes = 0;
-            let has_room = |row: &(Key, Vec<u8>)| {
-                bytes += row.0.len() + row.1.len();
-                bytes < LOAD_BYTES
-            };
-            let batch: Vec<_> = take_until(rows, has_room).collect();
-            if batch.is_empty() {
-                break;
-            }
-            let rows: Vec<Row<'_>> = batch.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-            under_way.start(&rows)?;
-            if under_way.tickets.len() >= LOADS_UNDER_WAY {
-                under_way.finish_oldest()?;
-            }
-        }
-        while !under_way.tickets.is_empty() {
-            under_way.finish_oldest()?;
-        }
-        Ok(())
+        self.db.bulk_load(self.table.name(), rows).map(drop).map_err(failed("loading in bulk"))
     }
 
     fn put_at_once(&self, rows: Rows<'_>) -> Result<()> {
@@ -127,17 +82,20 @@ impl Engine for Tantalum {
         put().map(drop).map_err(failed("committing"))
     }
 
-    /// Rows that were staged go to their table in the background.
-    fn settle(&self) -> Result<()> {
-        const LOOK: Duration = Duration::from_millis(1);
-        while self.db.stats().map_err(failed("waiting"))?.transactions.staging_tables > 0 {
-            thread::sleep(LOOK);
-        }
-        Ok(())
-    }
-
     fn close(self: Box<Self>) -> Result<()> {
         self.db.close().map_err(failed("closing"))
+    }
+
+    /// Staged and deferred rows go to their table in the background, those of change buffers only if there is no space for them.
+    fn drain(self: Box<Self>, setup: &Setup) -> Result<()> {
+        const LOOK: Duration = Duration::from_millis(1);
+        self.close()?;
+        let db = builder(setup).expert(|expert| expert.change_buffer_bytes(0)).open(&setup.directory);
+        let db = db.map_err(failed("opening"))?;
+        while db.stats().map_err(failed("waiting"))?.transactions.staging_tables > 0 {
+            thread::sleep(LOOK);
+        }
+        db.close().map_err(failed("closing"))
     }
 }
 

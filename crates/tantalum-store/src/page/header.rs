@@ -5,7 +5,7 @@
 use tantalum_log::Lsn;
 
 use super::{PageId, TableId, slots};
-use crate::{Result, error};
+use crate::{Error, Result, error};
 
 /// The length of the header.
 pub const HEADER_BYTES: usize = 32;
@@ -66,8 +66,14 @@ pub(super) fn set_u16(page: &mut [u8], at: usize, value: usize) {
 ///
 /// # Errors
 /// [`Corrupt`](crate::ErrorKind::Corrupt) when the byte stands for no kind.
+#[inline]
 pub fn kind(page: &[u8]) -> Result<PageKind> {
-    PageKind::from_byte(page[KIND]).ok_or_else(|| error::corrupt_page(page, format!("no page kind is {}", page[KIND])))
+    PageKind::from_byte(page[KIND]).ok_or_else(|| no_kind(page))
+}
+
+#[cold]
+fn no_kind(page: &[u8]) -> Error {
+    error::corrupt_page(page, format!("no page kind is {}", page[KIND]))
 }
 
 /// The page's height in its tree; a leaf has 0.

@@ -13,7 +13,7 @@ use super::{
     },
     patch::Patch,
 };
-use crate::{Result, error};
+use crate::{Error, Result, error};
 
 /// What a slot takes beside its cell.
 pub const SLOT_BYTES: usize = 4;
@@ -34,9 +34,12 @@ pub fn count(page: &[u8]) -> usize {
 /// [`Corrupt`](crate::ErrorKind::Corrupt) when there is no such slot, or its cell does not lie within the page.
 #[inline]
 pub fn cell(page: &[u8], slot: usize) -> Result<&[u8]> {
-    find(page, slot)
-        .map(|(offset, len)| &page[offset..offset + len])
-        .ok_or_else(|| error::corrupt_page(page, format!("slot {slot} of {} has no cell", count(page))))
+    find(page, slot).map(|(offset, len)| &page[offset..offset + len]).ok_or_else(|| no_cell(page, slot))
+}
+
+#[cold]
+fn no_cell(page: &[u8], slot: usize) -> Error {
+    error::corrupt_page(page, format!("slot {slot} of {} has no cell", count(page)))
 }
 
 /// As [`cell`], for a slot that is known to be there; `None` if its cell does not lie within the page.

@@ -207,17 +207,21 @@ impl<'a> Node<'a> {
         key.get(self.prefix..).ok_or_else(|| damaged(self.page, "a key was sought that lies outside its fences"))
     }
 
+    #[inline]
     fn cell(&self, index: usize) -> Result<&'a [u8]> {
         slots::cell(self.page, FENCES + index)
     }
 
     /// An entry's key without the common prefix, and what follows it in the cell.
+    #[inline]
     fn split(&self, index: usize) -> Result<(&'a [u8], &'a [u8])> {
         split_cell(self.page, index, self.cell(index)?, if self.is_leaf { LEAF_HEAD } else { INNER_HEAD })
     }
 
+    #[inline]
     pub(super) fn suffix(&self, index: usize) -> Result<&'a [u8]> {
-        Ok(self.split(index)?.0)
+        let head = if self.is_leaf { LEAF_HEAD } else { INNER_HEAD };
+        key_of(self.cell(index)?, head).ok_or_else(|| damaged_entry(self.page, index, CUT_OFF))
     }
 
     /// The whole key of an entry.
@@ -313,8 +317,7 @@ pub(super) fn leaf_entry(page: &[u8], index: usize) -> Result<(&[u8], Stored<'_>
         (Some(&REFERENCE), _) => Reference::decode(rest).map(Stored::Reference),
         _ => None,
     };
-    let unknown = || damaged(page, &format!("entry {index} has an unknown form"));
-    Ok((suffix, value.ok_or_else(unknown)?))
+    Ok((suffix, value.ok_or_else(|| damaged_entry(page, index, "has an unknown form"))?))
 }
 
 /// As [`leaf_entry`], the quicker way for most: of an entry that the page has and whose value stands in it. Any other is `None`.
@@ -329,11 +332,23 @@ pub(super) fn inline_entry(page: &[u8], index: usize) -> Option<(&[u8], &[u8])> 
 /// An entry's key without the common prefix, and what follows it in the cell, whose key begins after `head` bytes.
 #[inline]
 fn split_cell<'a>(page: &[u8], index: usize, cell: &'a [u8], head: usize) -> Result<(&'a [u8], &'a [u8])> {
-    (|| {
-        let length = u16::from_le_bytes(cell.get(head - 2..head)?.try_into().ok()?);
-        cell[head..].split_at_checked(usize::from(length))
-    })()
-    .ok_or_else(|| damaged(page, &format!("entry {index} is cut off")))
+    let key = key_of(cell, head).ok_or_else(|| damaged_entry(page, index, CUT_OFF))?;
+    Ok((key, &cell[head + key.len()..]))
+}
+
+/// The key in a cell, where it begins after `head` bytes, the last two of which are its length; `None` if it is cut off.
+#[inline]
+fn key_of(cell: &[u8], head: usize) -> Option<&[u8]> {
+    let length = u16::from_le_bytes(cell.get(head - 2..head)?.try_into().ok()?);
+    cell.get(head..head + usize::from(length))
+}
+
+const CUT_OFF: &str = "is cut off";
+
+/// Apart from what reads entries, which is to be inlined.
+#[cold]
+fn damaged_entry(page: &[u8], index: usize, how: &str) -> Error {
+    damaged(page, &format!("entry {index} {how}"))
 }
 
 /// A cell without its key.
