@@ -236,7 +236,7 @@ mod tests {
         let arguments = parsed(&["--workload", "scan,update,scan", "--engine", "rocksdb,tantalum"]);
         assert_eq!(arguments.workloads(), [Workload::Scan, Workload::Update]);
         assert_eq!(arguments.engines(), [Kind::Tantalum, Kind::RocksDb]);
-        assert_eq!(parsed(&["--all"]).workloads().len(), 13);
+        assert_eq!(parsed(&["--all"]).workloads().len(), 14);
     }
 
     #[test]
