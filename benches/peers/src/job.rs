@@ -217,7 +217,6 @@ fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<C
         seed: job.seed,
     };
     let (engine, mut counted) = clients::run(engine, work, run, &meter)?;
-    let ended = meter.read()?;
     if matches!(workload, Workload::Transfer | Workload::TransferContended) {
         let after = read_all(&*engine, &job.dataset)?;
         if before != Some(after) {
@@ -231,6 +230,7 @@ fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<C
         engine.close()?;
         return Ok(counted);
     }
+    let ended = meter.read()?;
     engine.drain(&job.setup)?;
     counted.used = counted.used.and(meter.read()?.since(&ended));
     Ok(counted)

@@ -177,7 +177,11 @@ impl Follower {
     fn next(&mut self) -> Value {
         loop {
             let mut line = String::new();
-            assert!(self.out.read_line(&mut line).unwrap() > 0, "it ended");
+            if self.out.read_line(&mut line).unwrap() == 0 {
+                let mut said = String::new();
+                self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+                panic!("it ended with {}: {said}", self.child.wait().unwrap());
+            }
             let line: Value = serde_json::from_str(&line).unwrap();
             if line.get("change").is_some() {
                 return line;
@@ -197,8 +201,9 @@ impl Follower {
 #[test]
 fn an_open_database_is_followed_and_not_held_up() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || Db::builder().log_bytes(32 << 20).control_socket(true).transaction_memory_bytes(64 << 10);
-    let db = open().open(dir.path()).unwrap();
+    // Its full size from the beginning: a log that has not grown yet would overwrite what a follower has not taken.
+    let builder = Db::builder().log_bytes(32 << 20).expert(|expert| expert.log_initial_bytes(32 << 20));
+    let db = builder.control_socket(true).transaction_memory_bytes(64 << 10).open(dir.path()).unwrap();
     let table = db.table("t").unwrap();
     let start = db.start_change_feed(&table).unwrap().to_string();
     let mut follower = Follower::start(dir.path(), &["--from", &start]);

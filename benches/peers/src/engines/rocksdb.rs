@@ -11,6 +11,7 @@
 //!   log makes. Two background jobs, as the machines compared on have few cores.
 //! - Blind updates and reads go to a plain database; read-modify-write to a `TransactionDB`, whose `get_for_update` locks: for
 //!   contended keys that beats its optimistic transactions. Both are serializable for what is read with the lock.
+//! - Draining waits for compactions of the plain database; a `TransactionDB` has no such call here, and is only closed.
 //! - Rows are loaded as a sorted table file, which is then ingested: RocksDB's own way.
 
 use std::path::PathBuf;

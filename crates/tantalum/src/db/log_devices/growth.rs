@@ -38,7 +38,7 @@ use crate::{
 /// The next file is so many times as large, so that a few steps lead to the full size.
 const GROWTH_FACTOR: u64 = 8;
 /// Bytes of a new file that are written at once: then growth looks whether it is to stop, and leaves the device to commits for a while.
-const PIECE_BYTES: u64 = 256 << 10;
+const PIECE_BYTES: u64 = 1 << 20;
 /// So many times as long as a piece took to write, unless a record waits for the file, ...
 const PAUSE_FACTOR: u32 = 4;
 /// ... but not longer than this.
@@ -120,7 +120,7 @@ impl LogDevices {
 
     /// Removes a file with which growth would go on.
     fn remove_begun(&self, log: &Log, stop: &AtomicBool) -> Result<()> {
-        let opener = self.opener.lock();
+        let Some(opener) = self.opener.try_lock() else { return Ok(()) };
         LogFile { change: UnderWay { own: self, log, opener: opener.as_deref() }, stop }.remove_partial(|_| true)
     }
 }
