@@ -1,5 +1,5 @@
-//! A disk for benchmarks that stalls when it is told to: an ext4 file system on a loop device, which is frozen (`fsfreeze`). Nothing is
-//! written to a frozen file system, and what is under way waits, as with a drive that cleans up. Needs root.
+//! A disk for benchmarks and tests that stalls, is full or is lost when it is told to: an ext4 file system on a loop device. Nothing is
+//! written to one that is frozen (`fsfreeze`), and what is under way waits, as with a drive that cleans up. Needs root.
 //!
 //! ```no_run
 //! use std::{path::Path, thread::sleep, time::Duration};
@@ -14,7 +14,7 @@
 //! ```
 
 use std::fs;
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,6 +45,24 @@ impl LoopDisk {
     pub fn path(&self) -> &Path {
         &self.mounted_at
     }
+
+    /// Fails all writes from now on, until [`LoopDisk::recover`].
+    ///
+    /// # Errors
+    /// What `mount` reports.
+    pub fn lose(&self) -> Result<()> {
+        run("mount", &["-o", "remount,abort", &self.mounted_at.display().to_string()]).map(drop)
+    }
+
+    /// Makes a lost file system work again, when its files are closed.
+    ///
+    /// # Errors
+    /// What `umount` and `mount` report, for example that a file is open.
+    pub fn recover(&self) -> Result<()> {
+        let mounted_at = self.mounted_at.display().to_string();
+        run("umount", &[&mounted_at])?;
+        run("mount", &[&self.device, &mounted_at]).map(drop)
+    }
 }
 
 impl Drop for LoopDisk {
@@ -74,6 +92,42 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         if let Err(error) = run("fsfreeze", &["--unfreeze", &self.0.display().to_string()]) {
             eprintln!("error: {error}");
+        }
+    }
+}
+
+/// A file system without any free space until this is dropped: a file has it.
+#[derive(Debug)]
+pub struct Full(PathBuf);
+
+impl Full {
+    /// Fills the file system that is mounted there.
+    ///
+    /// # Errors
+    /// What a file reports, but that there is no space.
+    pub fn new(mounted_at: &Path) -> Result<Self> {
+        let path = mounted_at.join("filler");
+        let mut file = fs::File::create_new(&path).map_err(|error| at(error, &path))?;
+        let full = Self(path);
+        // In ever smaller pieces, so that no block is left.
+        for piece in [1 << 20, 1 << 12] {
+            let zeros = vec![0; piece];
+            loop {
+                match file.write_all(&zeros) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == ErrorKind::StorageFull => break,
+                    Err(error) => return Err(at(error, &full.0)),
+                }
+            }
+        }
+        Ok(full)
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.0) {
+            eprintln!("error: {}: {error}", self.0.display());
         }
     }
 }

@@ -97,6 +97,7 @@ impl maintenance_server::Maintenance for Maintenance {
             header: self.node.header(revision),
             version: ETCD_VERSION.to_owned(),
             db_size: stats.store.capacity_bytes as i64,
+            db_size_quota: self.node.options().quota_bytes.map_or(0, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
             leader: metrics.current_leader.unwrap_or(0),
             raft_index: metrics.last_log_index.unwrap_or(0),
             raft_term: metrics.current_term,
@@ -112,7 +113,7 @@ impl maintenance_server::Maintenance for Maintenance {
         _request: Request<pb::DefragmentRequest>,
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
         self.node.defragment().await?;
-        Ok(Response::new(pb::DefragmentResponse { header: self.node.header(0) }))
+        Ok(Response::new(pb::DefragmentResponse::default()))
     }
 
     async fn move_leader(
@@ -120,7 +121,7 @@ impl maintenance_server::Maintenance for Maintenance {
         request: Request<pb::MoveLeaderRequest>,
     ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
         self.node.move_leader(request.into_inner().target_id).await?;
-        Ok(Response::new(pb::MoveLeaderResponse { header: self.node.header(0) }))
+        Ok(Response::new(pb::MoveLeaderResponse::default()))
     }
 
     async fn hash(&self, _request: Request<pb::HashRequest>) -> Result<Response<pb::HashResponse>, Status> {

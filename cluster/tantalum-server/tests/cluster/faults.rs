@@ -1,5 +1,6 @@
-//! Members that are killed, stopped for a while and cut off from each other at random, under clients that write, read and watch: what
-//! clients saw could have happened one after the other, nothing acknowledged is lost, and watchers see each event once.
+//! Members that are killed, stopped for a while and cut off from each other at random, whose disks stall, are full or lost, and whose clocks
+//! are set, under clients that write, read and watch: what clients saw could have happened one after the other, nothing acknowledged is
+//! lost, and watchers see each event once.
 //!
 //! `FAULTS` is the number of faults, `SEED` what they are drawn from: `FAULTS=200 cargo test --test cluster faults`.
 
@@ -10,12 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use fastrand::Rng;
+use tantalum_loop_disk::{Frozen, Full};
 use tantalum_server::api::etcdserverpb as pb;
 use tantalum_server::api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use tantalum_server::api::etcdserverpb::request_op::Request;
 use tantalum_server::api::etcdserverpb::response_op::Response;
 use tantalum_server::api::mvccpb::KeyValue;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::Status;
 
 use crate::common::{Client, until};
@@ -213,7 +215,7 @@ async fn fault(processes: &mut Processes, random: &mut Rng) -> String {
     let member = leader.unwrap_or_else(|| random.usize(..3));
     let others: Vec<usize> = (0..3).filter(|other| *other != member).collect();
     let lasts = Duration::from_millis(random.u64(50..2500));
-    let what = match random.u8(..10) {
+    let what = match random.u8(..16) {
         0..=3 => {
             processes.kill(member, lasts / 2).await;
             "is killed"
@@ -238,6 +240,53 @@ async fn fault(processes: &mut Processes, random: &mut Rng) -> String {
             processes.net.join();
             "is cut off"
         }
+        10 => {
+            let hour = 3600;
+            if !processes.set_clock(member, random.i64(-24 * hour..24 * hour)) {
+                return "no clock is set".to_owned();
+            }
+            "has its clock set"
+        }
+        kind @ 11.. => {
+            let Some(disks) = processes.disks(member) else { return "no disk has a fault".to_owned() };
+            match kind {
+                11 => {
+                    let frozen = Frozen::new(disks.data.path().to_owned()).expect("it is frozen");
+                    sleep(lasts).await;
+                    drop(frozen);
+                    "has a disk that stalls"
+                }
+                12 => {
+                    let frozen = Frozen::new(disks.log.path().to_owned()).expect("it is frozen");
+                    sleep(lasts).await;
+                    drop(frozen);
+                    "has a log device that stalls"
+                }
+                13 => {
+                    disks.log.lose().expect("it is lost");
+                    sleep(lasts).await;
+                    processes.stop(member).await;
+                    processes.disks(member).expect("it has its own").log.recover().expect("it is there again");
+                    processes.run(member);
+                    "loses a log device"
+                }
+                _ => {
+                    let full = Full::new(disks.data.path()).expect("it is full");
+                    // So much is put that its database has to grow.
+                    let ends = Instant::now() + lasts;
+                    let mut client = Client::over(processes.channel(others[0]));
+                    let put = pb::PutRequest { key: b"large".to_vec(), value: vec![1; 50_000], ..Default::default() };
+                    while Instant::now() < ends && !processes.has_ended(member) {
+                        answered(client.kv.put(put.clone())).await;
+                    }
+                    drop(full);
+                    match processes.run_if_ended(member) {
+                        true => "has a full disk, and ends",
+                        false => "has a full disk",
+                    }
+                }
+            }
+        }
         _ => {
             processes.net.part(member, others[0], if random.bool() { Apart::Held } else { Apart::Cut });
             sleep(lasts).await;
@@ -253,7 +302,7 @@ async fn what_clients_see_under_faults_could_have_happened_in_turn() {
     let (faults, seed) = (number("FAULTS", 10), number("SEED", fastrand::u64(..1 << 32)));
     println!("FAULTS={faults} SEED={seed}");
     let mut random = Rng::with_seed(seed);
-    let mut processes = Processes::start().await;
+    let mut processes = Processes::start_with_disks_and_clocks().await;
     let run = Arc::new(Run {
         endpoints: (0..3).map(|member| processes.endpoint(member)).collect(),
         moment: AtomicU64::new(1),
@@ -286,7 +335,7 @@ async fn what_clients_see_under_faults_could_have_happened_in_turn() {
     let mut client = Client::over(processes.channel(0));
     let all = pb::RangeRequest { key: b"list ".to_vec(), range_end: b"list!".to_vec(), ..Default::default() };
     let found = client.kv.range(all).await.expect("it serves").into_inner();
-    let last_revision = revision(&found.header);
+    let last_revision = found.kvs.iter().map(|row| row.mod_revision).max().expect("numbers were appended");
     let mut last: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for row in found.kvs {
         last.insert(String::from_utf8(row.key).expect("text"), decode(&row.value));
