@@ -4,6 +4,7 @@ mod api;
 mod common;
 mod crash;
 mod differential;
+mod earlier_versions;
 mod etcdctl;
 mod operation;
 mod snapshots;
