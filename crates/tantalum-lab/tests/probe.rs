@@ -120,6 +120,10 @@ fn check(truth: &Truth) {
     if advice.value("page_store") == Some("\"in-place\"") {
         assert_eq!(advice.value("torn_page_protection"), Some(protection), "{name}");
     }
+    let segment = advice.value("segment_bytes").map(|bytes| bytes.parse::<u64>().unwrap());
+    assert_eq!(segment.is_some(), advice.value("page_store") == Some("\"log-structured\""), "{name}");
+    let fills_units = |segment: u64| truth.unit.is_none_or(|unit| segment.is_multiple_of(unit));
+    assert!(segment.is_none_or(|segment| segment >= 1 << 20 && fills_units(segment)), "{name}: {segment:?}");
     // Whatever it is, what is recommended can be read.
     let characteristics = probe::characteristics(&found).unwrap();
     assert_eq!(Characteristics::parse(&characteristics.to_toml()).unwrap(), characteristics);

@@ -114,8 +114,10 @@ impl Advice {
             Some(costs) => recommendations.push(page_store(costs)),
             None => {}
         }
-        if let Some(costs) = costs.as_ref().filter(|costs| costs.cheapest() == "in-place" && !is_raw_flash) {
-            recommendations.push(protection(found, costs.page_bytes));
+        match costs.as_ref().filter(|_| !is_raw_flash) {
+            Some(costs) if costs.cheapest() == "in-place" => recommendations.push(protection(found, costs.page_bytes)),
+            Some(costs) if costs.cheapest() == "log-structured" => recommendations.push(segments(found)),
+            _ => {}
         }
         recommendations.extend(log_partitions(found));
         recommendations.extend(log_hiding(found));
@@ -128,6 +130,15 @@ impl Advice {
         found.map(|recommendation| recommendation.value.as_str())
     }
 }
+
+/// Bytes of a segment at least: shorter ones have more summaries, and cleaning waits for the device more often.
+const SEGMENT_LEAST: u64 = 1 << 20;
+/// The largest erase unit that a probe looks for.
+const LARGEST_UNIT: u64 = 16 << 20;
+/// A device should have so many segments.
+const SEGMENTS_OF_DEVICE: u64 = 64;
+/// Segments that a log-structured store writes to by turns: of new pages, of moved ones, and of its map.
+const OPEN_SEGMENTS: u32 = 3;
 
 fn page_size(found: &Found) -> Option<(Recommendation, StoreCosts)> {
     let stores = found.stores.as_ref()?;
@@ -167,6 +178,33 @@ fn page_store(costs: &StoreCosts) -> Recommendation {
         time(costs.in_page_logging_ns)
     );
     Recommendation { setting: "page_store", value: quoted(costs.cheapest()), why }
+}
+
+/// Segments of whole erase units, so that the device finds each unit of a segment that is written anew without live pages, and copies
+/// none.
+fn segments(found: &Found) -> Recommendation {
+    let advice = |bytes: u64, why: String| Recommendation { setting: "segment_bytes", value: bytes.to_string(), why };
+    let Some(unit) = found.erase_unit.bytes else {
+        // A store needs enough segments to choose from.
+        let most = found.claims.capacity_bytes / SEGMENTS_OF_DEVICE;
+        let segment = LARGEST_UNIT.min(1 << most.max(1).ilog2()).max(SEGMENT_LEAST);
+        let why = format!(
+            "{}; {} are whole units of all sizes up to that, of which one is erased without copying",
+            found.erase_unit.why,
+            bytes(segment)
+        );
+        return advice(segment, why);
+    };
+    let segment = unit.max(SEGMENT_LEAST).next_multiple_of(unit);
+    let open = match found.open_units.limit {
+        Some(limit) if limit < OPEN_SEGMENTS => {
+            format!(
+                "the store writes to {OPEN_SEGMENTS} segments by turns, and the device bears {limit}: it copies some all the same"
+            )
+        }
+        _ => format!("the store writes to {OPEN_SEGMENTS} segments by turns, which the device bears"),
+    };
+    advice(segment, format!("the device erases {} at once, so whole units need no copying; {open}", bytes(unit)))
 }
 
 fn protection(found: &Found, page_bytes: u32) -> Recommendation {
