@@ -64,7 +64,12 @@ fn list(json: bool) -> Result<()> {
     let shown = |text: &str, most| if is_for_people { shorten(text, most) } else { text.to_owned() };
     let mut table = Table::new(["id", "paper", "place", "what"]);
     for published in listed {
-        table.row([&published.id, published.paper(), &shown(published.section(), 30), &shown(&published.what, 70)]);
+        table.row([
+            &published.id,
+            &published.paper().name,
+            &shown(published.section(), 30),
+            &shown(&published.what, 70),
+        ]);
     }
     Out::new().line(table)
 }

@@ -19,9 +19,10 @@ pub struct Arguments {
     /// The page.
     #[arg(long, value_name = "FILE", required_unless_present = "markdown")]
     out: Option<PathBuf>,
-    /// A document whose tables are written anew; may be given several times. A table stands between "<!-- results ID... -->" (numbers
-    /// beside published ones, and statements), "<!-- statements ID... -->" or "<!-- matrix ID... UNIT... -->" (all numbers of
-    /// these results in these units) and "<!-- end -->"; the text around stays as it is.
+    /// A document whose tables and pictures are written anew; may be given several times. One stands between "<!-- results ID... -->"
+    /// (numbers beside published ones, and statements), "<!-- statements ID... -->", "<!-- matrix ID... UNIT... -->" (all numbers of
+    /// these results in these units) or "<!-- picture FILE ID... -->" (all numbers, measured over published, in an SVG file) and
+    /// "<!-- end -->"; the text around stays as it is.
     #[arg(long, value_name = "FILE")]
     markdown: Vec<PathBuf>,
     /// Results that `lab run --json` wrote; may be given several times. Of an experiment in several files the last counts.
@@ -64,7 +65,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for path in &arguments.markdown {
         let document = std::fs::read_to_string(path).map_err(|error| Error::file("read", path, error))?;
         let filled = report::markdown::fill(&document, &known)?;
-        std::fs::write(path, filled).map_err(|error| Error::file("write", path, error))?;
+        for (file, svg) in filled.pictures {
+            let file = path.parent().map_or_else(|| PathBuf::from(&file), |directory| directory.join(&file));
+            std::fs::write(&file, svg).map_err(|error| Error::file("write", &file, error))?;
+        }
+        std::fs::write(path, filled.text).map_err(|error| Error::file("write", path, error))?;
         Out::new().line(format_args!("tables in {}", path.display()))?;
     }
     let Some(out) = out else { return Ok(()) };

@@ -88,7 +88,7 @@ pub fn choose(ids: &[String]) -> Result<Vec<&'static Experiment>> {
 }
 
 fn show(out: &mut Out, Run { published, findings, .. }: &Run) -> Result<()> {
-    out.line(format_args!("\n{} ({}, {})", published.id, published.paper(), published.section()))?;
+    out.line(format_args!("\n{} ({}, {})", published.id, published.paper().name, published.section()))?;
     out.line(&published.what)?;
     findings.configuration.iter().try_for_each(|line| out.line(line))?;
     let mut table = Table::new(["what", "published", "measured", "unit", "deviation", "basis"]);

@@ -1,10 +1,13 @@
-//! Tables of results in a document: what stands between two marker comments is written from runs, and the prose around stays.
+//! Tables and pictures of results in a document: what stands between two marker comments is written from runs, and the prose around
+//! stays.
 //!
 //! - `<!-- results fl.* now.tpcc -->`: every number that has a published one beside it, and every statement, of these results.
 //! - `<!-- statements fl.* -->`: the statements alone.
 //! - `<!-- matrix ds.fig5.linkbench operations/s -->`: the numbers of these results in these units (without one: in any), a row and
 //!   a column for each, published numbers in brackets. The column is what stands behind the last `: ` or else the last `, ` of what
 //!   was measured.
+//! - `<!-- picture ../images/flashlogging.svg fl.* -->`: how many numbers and statements agree, and a picture of all numbers, measured
+//!   over published, in an SVG file at this place from the document.
 //!
 //! Shares are shown as percent.
 //!
@@ -14,6 +17,7 @@ use std::fmt::Write as _;
 
 use tantalum_report::units::number;
 
+use super::picture;
 use crate::{
     error::{Error, Result},
     finding::{Basis, Bound, Comparison, Statement},
@@ -22,31 +26,52 @@ use crate::{
 
 const BEGIN: &str = "<!-- ";
 const END: &str = "<!-- end -->";
+/// What a marker of a picture begins with.
+const PICTURE: &str = "picture ";
 
-/// Writes the tables of a document anew.
+/// A document with what runs say in it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// The document.
+    pub text: String,
+    /// The SVG files that it shows: where each lies from the document, and what is in it.
+    pub pictures: Vec<(String, String)>,
+}
+
+/// Writes the tables and pictures of a document anew.
 ///
 /// # Errors
 /// [`Error::Document`] if it has no markers, one without its end, or one for results that are not among `runs`: a table is not
 /// emptied because a run is missing.
-pub fn fill(document: &str, runs: &[Run]) -> Result<String> {
-    let (mut filled, mut rest, mut tables) = (String::new(), document, 0);
-    while let Some((before, table, after)) = next_marker(rest) {
+pub fn fill(document: &str, runs: &[Run]) -> Result<Filled> {
+    let (mut text, mut pictures, mut rest) = (String::new(), Vec::new(), document);
+    while let Some((before, marker, after)) = next_marker(rest) {
         let Some((_, behind)) = after.split_once(END) else {
-            return Err(Error::Document(format!("the marker {table:?} has no {END:?}")));
+            return Err(Error::Document(format!("the marker {marker:?} has no {END:?}")));
         };
-        let _ = write!(filled, "{before}{BEGIN}{table} -->\n\n{}\n{END}", table_of(table, runs)?);
-        (rest, tables) = (behind, tables + 1);
+        let shown = match marker.strip_prefix(PICTURE) {
+            Some(of) => {
+                let (shown, picture) = picture_of(of, runs)?;
+                pictures.push(picture);
+                shown
+            }
+            None => table_of(marker, runs)?,
+        };
+        let _ = write!(text, "{before}{BEGIN}{marker} -->\n\n{shown}\n{END}");
+        rest = behind;
     }
-    match tables {
-        0 => Err(Error::Document("it has no marker such as \"<!-- results fl.* -->\"".into())),
-        _ => Ok(filled + rest),
+    if text.is_empty() {
+        return Err(Error::Document("it has no marker such as \"<!-- results fl.* -->\"".into()));
     }
+    Ok(Filled { text: text + rest, pictures })
 }
 
 /// What stands before a marker, the marker's text, and what follows it.
 fn next_marker(text: &str) -> Option<(&str, &str, &str)> {
-    let at =
-        ["results ", "statements ", "matrix "].iter().filter_map(|kind| text.find(&format!("{BEGIN}{kind}"))).min()?;
+    let at = ["results ", "statements ", "matrix ", PICTURE]
+        .iter()
+        .filter_map(|kind| text.find(&format!("{BEGIN}{kind}")))
+        .min()?;
     let (marker, after) = text[at + BEGIN.len()..].split_once(" -->")?;
     Some((&text[..at], marker, after))
 }
@@ -57,6 +82,20 @@ fn table_of(marker: &str, runs: &[Run]) -> Result<String> {
     let is_matrix = kind == Some("matrix");
     // Ids have a dot, units have none.
     let (ids, units): (Vec<&str>, Vec<&str>) = words.partition(|word| !is_matrix || word.contains('.'));
+    let found = chosen(ids, runs)?;
+    Ok(match kind {
+        Some("matrix") => matrix(&found, &units),
+        Some("statements") => statements(&found),
+        _ => [numbers(&found), statements(&found)]
+            .into_iter()
+            .filter(|table| !table.is_empty())
+            .collect::<Vec<_>>()
+            .join("\n"),
+    })
+}
+
+/// The runs of these ids, of which one that ends in `*` stands for all that begin so.
+fn chosen<'a>(ids: impl IntoIterator<Item = &'a str>, runs: &[Run]) -> Result<Vec<&Run>> {
     let mut found = Vec::new();
     for id in ids {
         let is_it = |run: &&Run| match id.strip_suffix('*') {
@@ -69,15 +108,25 @@ fn table_of(marker: &str, runs: &[Run]) -> Result<String> {
             return Err(Error::Document(format!("{id} is not among the results; run it, too")));
         }
     }
-    Ok(match kind {
-        Some("matrix") => matrix(&found, &units),
-        Some("statements") => statements(&found),
-        _ => [numbers(&found), statements(&found)]
-            .into_iter()
-            .filter(|table| !table.is_empty())
-            .collect::<Vec<_>>()
-            .join("\n"),
-    })
+    Ok(found)
+}
+
+/// What stands in the document for a picture, and the file that it shows.
+fn picture_of(of: &str, runs: &[Run]) -> Result<(String, (String, String))> {
+    let mut words = of.split_whitespace();
+    let file = words.next().filter(|file| file.ends_with(".svg") && !file.starts_with('/'));
+    let Some(file) = file else {
+        return Err(Error::Document(format!("{PICTURE}{of}: name an SVG file, from the document, before the ids")));
+    };
+    let found = chosen(words, runs)?;
+    let Some(first) = found.first() else {
+        return Err(Error::Document(format!("{PICTURE}{of}: name the results behind the file")));
+    };
+    let title = format!("{}: every number, measured over published", first.published.paper().name);
+    let Some(svg) = picture::ratios(&title, &found).to_svg() else {
+        return Err(Error::Document(format!("{PICTURE}{of}: no number is published of these results")));
+    };
+    Ok((format!("![{title}]({file})\n\n{}\n", picture::agreement(&found)), (file.to_owned(), svg + "\n")))
 }
 
 /// Numbers of one result with the same published number, range or bound stand in one line.
@@ -248,6 +297,10 @@ mod tests {
     use super::*;
     use crate::{finding::Findings, published};
 
+    fn fill(document: &str, runs: &[Run]) -> Result<String> {
+        super::fill(document, runs).map(|filled| filled.text)
+    }
+
     fn run(id: &str) -> Run {
         let mut findings = Findings::default();
         findings.compared("ideal over disk", Bound::Value(5.8), 10.72, "ratio");
@@ -295,6 +348,17 @@ mod tests {
     }
 
     #[test]
+    fn a_picture_is_a_file_beside_the_document() {
+        let filled = super::fill("<!-- picture ../images/fl.svg fl.* -->old<!-- end -->\n", &[run(ID)]).unwrap();
+        let line = "1 of 2 predicted numbers come within 25 %, 1 of 2 statements hold.";
+        let title = "FlashLogging: every number, measured over published";
+        let picture = format!("![{title}](../images/fl.svg)\n\n{line}\n");
+        assert_eq!(filled.text, format!("<!-- picture ../images/fl.svg fl.* -->\n\n{picture}\n<!-- end -->\n"));
+        let [(file, svg)] = &filled.pictures[..] else { panic!("{:?}", filled.pictures) };
+        assert!(file == "../images/fl.svg" && svg.starts_with("<svg") && svg.contains("What a slow log costs"));
+    }
+
+    #[test]
     fn a_document_is_not_emptied() {
         let refused = |document: &str| fill(document, &[run(ID)]).unwrap_err().to_string();
         assert!(refused("no markers").contains("no marker"));
@@ -302,6 +366,9 @@ mod tests {
         let message = refused("<!-- results fl.fig1* ds.* -->\n<!-- end -->");
         assert!(message.contains("ds.* is not among the results"), "{message}");
         assert!(refused("<!-- matrix fl.fig2.flush_sizes ms -->\n<!-- end -->").contains("fl.fig2.flush_sizes"));
+        assert!(refused("<!-- picture fl.* -->\n<!-- end -->").contains("name an SVG file"));
+        assert!(refused("<!-- picture /tmp/a.svg fl.* -->\n<!-- end -->").contains("name an SVG file"));
+        assert!(refused("<!-- picture a.svg -->\n<!-- end -->").contains("name the results"));
     }
 
     #[test]

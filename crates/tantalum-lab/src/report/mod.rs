@@ -1,6 +1,7 @@
 //! What the lab found, as one page that needs nothing else: an honest summary, then every result beside the paper's.
 
 pub mod markdown;
+mod picture;
 mod result;
 mod summary;
 
@@ -31,7 +32,7 @@ pub fn page(runs: &[Run]) -> Page {
     page.add(summary::summary(&runs));
     for group in runs.chunk_by(|one, other| one.published.paper() == other.published.paper()) {
         if let Some(first) = group.first() {
-            page.add(element("h2").with(first.published.paper()));
+            page.add(element("h2").with(&first.published.paper().name));
         }
         group.iter().for_each(|run| page.add(result::article(run)));
     }

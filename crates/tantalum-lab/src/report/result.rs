@@ -16,7 +16,8 @@ pub(super) fn article(run: &Run) -> Element {
     let Run { published, seed, findings } = run;
     let question = published.question();
     let tally = Tally::of(findings);
-    let mut place = element("p").class("small soft").with(format!("{}, {} · ", published.paper(), published.section()));
+    let mut place =
+        element("p").class("small soft").with(format!("{}, {} · ", published.paper().name, published.section()));
     place = place.with(element("code").with(&published.id));
     let chips = [verdict(&tally), basis(&tally)].map(|chip| element("li").with(chip));
     let figures = Html::from_iter(findings.plots.iter().map(figure));

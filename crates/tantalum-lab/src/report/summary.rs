@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use tantalum_report::html::{Column, Element, Html, element, strip, table};
+use tantalum_report::html::{self, Column, Element, Html, element, strip, table};
 
-use super::{anchor, chip, counted, verdict};
+use super::{anchor, chip, counted, picture, verdict};
 use crate::{
     agreement::{Agreement, Count, Tally},
     finding::{Basis, Findings},
@@ -30,6 +30,7 @@ pub(super) fn summary(runs: &[&Run]) -> Html {
             (all.holding, all.statements, "statements about order and shape hold"),
             (all.fitted(), all.numbers(), "numbers are fitted; the others are predicted"),
         ]))
+        .and(papers(runs))
         .and(reading())
         .and(numbers(&all))
         .and(overview(runs, &tallies))
@@ -60,6 +61,23 @@ fn tiles(tiles: &[(usize, usize, &str)]) -> Element {
         element("li").with(number).with(element("span").with(says))
     };
     element("ul").class("tiles").with(Html::from_iter(tiles.iter().map(tile)))
+}
+
+/// Each paper in a line and a picture.
+fn papers(runs: &[&Run]) -> Html {
+    let of_paper = |runs: &[&Run]| {
+        let paper = runs[0].published.paper();
+        let picture = html::ratios(&picture::ratios(&paper.name, runs))?;
+        let line = element("p")
+            .with(picture::agreement(runs))
+            .with(element("b").with(" Reproduced: "))
+            .with(&paper.reproduces)
+            .with(element("b").with(" Not reproduced: "))
+            .with(&paper.deviates);
+        Some(Html::from(element("h4").with(&paper.name)).and(line).and(picture))
+    };
+    let groups = runs.chunk_by(|one, other| one.published.paper() == other.published.paper());
+    Html::from_iter(groups.filter_map(of_paper))
 }
 
 fn reading() -> Html {
@@ -115,7 +133,7 @@ fn overview(runs: &[&Run], tallies: &[Tally]) -> Html {
     let row = |(run, tally): (&&Run, &Tally)| {
         let published = run.published;
         let link = element("a").attribute("href", &anchor(run)).with(&published.question().title);
-        let place = format!("{}, {}", published.paper(), published.section());
+        let place = format!("{}, {}", published.paper().name, published.section());
         let title = Html::from(link).and(element("div").class("small soft").with(place));
         vec![title, verdict(tally).into(), basis(tally).into(), ratios(&run.findings)]
     };
@@ -164,7 +182,7 @@ fn missing(runs: &[&Run]) -> Html {
         return html;
     }
     let item = |published: &&Published| {
-        let place = format!(" ({}, {})", published.paper(), published.section());
+        let place = format!(" ({}, {})", published.paper().name, published.section());
         let name = element("code").with(&published.id);
         element("li").with(format!("{}: ", published.question().title)).with(name).with(place)
     };

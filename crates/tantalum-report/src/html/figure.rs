@@ -1,7 +1,7 @@
 //! Plots in a page: for a wide and for a narrow screen, and the numbers behind them.
 
 use super::{Column, Element, Html, element, table};
-use crate::plot::{Plot, Size};
+use crate::plot::{Plot, Ratios, Size};
 
 /// Points of a plot that are listed below it; no reader goes through more.
 const LISTED: usize = 400;
@@ -23,6 +23,13 @@ pub fn figure(plot: &Plot) -> Option<Element> {
     let (wide, narrow) = (drawn(Size::WIDE, "wide")?, drawn(Size::NARROW, "narrow")?);
     let title = element("figcaption").with(&plot.title);
     Some(element("figure").with(title).with(wide).with(narrow).with(numbers(plot)))
+}
+
+/// Ratios, for a wide and for a narrow screen. `None` if there are none.
+pub fn ratios(ratios: &Ratios) -> Option<Element> {
+    let drawn =
+        |size: Size, class| Some(element("div").class(class).with(Html::verbatim(ratios.to_inline_svg(size.width)?)));
+    Some(element("figure").with(drawn(Size::WIDE, "wide")?).with(drawn(Size::NARROW, "narrow")?))
 }
 
 /// What is plotted, one row for each point.

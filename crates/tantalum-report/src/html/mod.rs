@@ -10,7 +10,7 @@ mod strip;
 mod table;
 
 pub use element::{Element, Html, element, escape};
-pub use figure::figure;
+pub use figure::{figure, ratios};
 pub use page::Page;
 pub use strip::strip;
 pub use table::{Column, table};

@@ -1,14 +1,16 @@
-//! Results as SVG: lines, dots and bars over two axes, each linear, logarithmic or a list of names.
+//! Results as SVG: lines, dots and bars over two axes, each linear, logarithmic or a list of names; and ratios in rows.
 //!
 //! Nothing in the SVG comes from outside, and its colours follow the reader's light or dark scheme.
 
 mod axis;
 mod draw;
 mod legend;
+mod ratios;
 mod style;
 
 use serde::{Deserialize, Serialize};
 
+pub use ratios::{Ratio, Ratios};
 pub use style::STYLE;
 
 /// A plot of some series.
