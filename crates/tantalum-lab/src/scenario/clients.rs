@@ -245,7 +245,7 @@ impl Scenario {
                 (Cpu::PerAttempt(cpu), _) => options.with_cpu_per_attempt(cpu),
                 (Cpu::PerCall(_), _) => options,
             };
-            driver::run(&workload, options.with_seed(seed), progress)
+            driver::run(&workload, options.with_seed(seed).with_round_trip(self.round_trip), progress)
         };
         let of_all =
             |transactions: u64| Options::transactions(self.clients, transactions.div_ceil(self.clients as u64));

@@ -59,6 +59,8 @@ pub(crate) struct Scenario {
     pub log: Log,
     /// Without think time.
     pub clients: usize,
+    /// What a client waits for the network before each attempt at a transaction.
+    pub round_trip: Duration,
     pub cores: usize,
     pub cpu: Cpu,
     /// What locks take once the database is loaded; with `None` they are not watched.
@@ -213,6 +215,7 @@ impl Scenario {
             data: Data::Instant(8 << 30),
             log: Log::Instant(8 << 30),
             clients: 1,
+            round_trip: Duration::ZERO,
             cores: HARDWARE_THREADS,
             cpu: Cpu::PerAttempt(Duration::from_micros(100)),
             locks: None,

@@ -59,6 +59,9 @@ pub struct Options {
     /// What each attempt at a transaction is charged at its begin, by [`tantalum_rt::work`]: in a simulation the time
     /// that it takes one of the virtual cores; elsewhere nothing, as the real work takes its own time.
     pub cpu_per_attempt: Duration,
+    /// What the client of a server waits for the network before each attempt at a transaction: the time of a round trip. Zero for
+    /// a client in the engine's process.
+    pub round_trip: Duration,
 }
 
 /// When a run ends.
@@ -78,12 +81,16 @@ pub enum Limit {
 impl Options {
     /// A run over time.
     pub fn timed(clients: usize, warm_up: Duration, measured: Duration) -> Self {
-        Self { clients, limit: Limit::Time { warm_up, measured }, seed: 1, cpu_per_attempt: Duration::ZERO }
+        Self::until(clients, Limit::Time { warm_up, measured })
     }
 
     /// A run of `steps` transactions by each client.
     pub fn transactions(clients: usize, steps: u64) -> Self {
-        Self { clients, limit: Limit::Steps(steps), seed: 1, cpu_per_attempt: Duration::ZERO }
+        Self::until(clients, Limit::Steps(steps))
+    }
+
+    fn until(clients: usize, limit: Limit) -> Self {
+        Self { clients, limit, seed: 1, cpu_per_attempt: Duration::ZERO, round_trip: Duration::ZERO }
     }
 
     /// With other choices of the clients.
@@ -94,6 +101,11 @@ impl Options {
     /// With each attempt charged so much time of a virtual core.
     pub fn with_cpu_per_attempt(self, cpu_per_attempt: Duration) -> Self {
         Self { cpu_per_attempt, ..self }
+    }
+
+    /// With clients that are so far from the server.
+    pub fn with_round_trip(self, round_trip: Duration) -> Self {
+        Self { round_trip, ..self }
     }
 }
 

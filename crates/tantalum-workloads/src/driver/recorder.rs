@@ -28,6 +28,7 @@ pub struct Recorder {
     client: usize,
     random: Random,
     cpu_per_attempt: Duration,
+    round_trip: Duration,
     pub(super) kinds: Vec<KindCounts>,
     /// Transactions that ended, counted or not.
     pub(super) ended: u64,
@@ -53,11 +54,15 @@ impl Recorder {
     pub(super) fn new(kinds: usize, shared: Arc<Shared>, options: &Options, client: usize) -> Self {
         let kinds = (0..kinds).map(|_| KindCounts::new()).collect();
         let random = Random::with_seed(options.seed.wrapping_add(client as u64));
-        Self { shared, client, random, cpu_per_attempt: options.cpu_per_attempt, kinds, ended: 0 }
+        let Options { cpu_per_attempt, round_trip, .. } = *options;
+        Self { shared, client, random, cpu_per_attempt, round_trip, kinds, ended: 0 }
     }
 
-    /// Charges an attempt's time of a core.
+    /// Charges an attempt's time of a core, when its request has come over the network.
     fn charge_attempt(&self) {
+        if !self.round_trip.is_zero() {
+            tantalum_rt::sleep(self.round_trip);
+        }
         tantalum_rt::work(self.cpu_per_attempt);
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::tpcc_server::{CLIENTS, MANY, TpccServer};
+use super::tpcc_server::{CLIENTS, MANY, READINGS, TpccServer};
 use crate::{
     error::Result,
     experiments::Settings,
@@ -26,7 +26,7 @@ pub(super) fn ideal_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Re
     let rates = [&disk, &ideal].map(|runs| runs[0].new_orders_per_minute());
     let ratio = rates[1] / rates[0];
     let ours = server.grid(&[LogSetup::ours(DISK, 1)], &[MANY])?[0][0].new_orders_per_minute();
-    Ok(Findings {
+    let mut findings = Findings {
         configuration: server.configuration()?,
         comparisons: vec![
             Comparison::new(
@@ -68,7 +68,16 @@ pub(super) fn ideal_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Re
             vec![Series::bars("measured", rates)],
         )],
         ..Findings::default()
-    })
+    };
+    for reading in &READINGS {
+        let server = server.read_as(reading);
+        let [disk, ideal] = [DISK, IDEAL].map(|profile| server.on_disk(profile, &[1, MANY]));
+        let [disk, ideal] = [disk?, ideal?].map(|runs| [0, 1].map(|at: usize| runs[at].new_orders_per_minute()));
+        findings.measured(format!("{}: ideal over disk", reading.says), ideal[1] / disk[1], "ratio");
+        let what = format!("{}: ideal with {MANY} clients over one", reading.says);
+        findings.measured(what, ideal[1] / ideal[0], "ratio");
+    }
+    Ok(findings)
 }
 
 pub(super) fn flush_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
