@@ -17,7 +17,7 @@ use tantalum_server::api::etcdserverpb::compare::{CompareResult, CompareTarget, 
 use tantalum_server::api::etcdserverpb::request_op::Request;
 use tantalum_server::api::etcdserverpb::response_op::Response;
 use tantalum_server::api::mvccpb::KeyValue;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tonic::Status;
 
 use crate::common::{Client, until};
@@ -272,13 +272,17 @@ async fn fault(processes: &mut Processes, random: &mut Rng) -> String {
                 }
                 _ => {
                     let full = Full::new(disks.data.path()).expect("it is full");
-                    // So much is put that its database has to grow.
+                    // So much is put that its database has to grow, but not so much that many such faults fill it for good.
                     let ends = Instant::now() + lasts;
                     let mut client = Client::over(processes.channel(others[0]));
                     let put = pb::PutRequest { key: b"large".to_vec(), value: vec![1; 50_000], ..Default::default() };
-                    while Instant::now() < ends && !processes.has_ended(member) {
+                    for _ in 0..80 {
+                        if Instant::now() >= ends || processes.has_ended(member) {
+                            break;
+                        }
                         answered(client.kv.put(put.clone())).await;
                     }
+                    sleep_until(ends).await;
                     drop(full);
                     match processes.run_if_ended(member) {
                         true => "has a full disk, and ends",

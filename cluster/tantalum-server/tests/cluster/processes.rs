@@ -23,7 +23,7 @@ pub struct Disks {
 }
 
 /// More than a member of these tests ever has.
-const DATA_BYTES: u64 = 1 << 30;
+const DATA_BYTES: u64 = 512 << 20;
 /// A device of raft's log, and the file system about it.
 const LOG_BYTES: u64 = 32 << 20;
 

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 
 use tantalum_report::units::number;
 
-use super::picture;
+use super::{in_order, picture};
 use crate::{
     error::{Error, Result},
     finding::{Basis, Bound, Comparison, Statement},
@@ -118,7 +118,7 @@ fn picture_of(of: &str, runs: &[Run]) -> Result<(String, (String, String))> {
     let Some(file) = file else {
         return Err(Error::Document(format!("{PICTURE}{of}: name an SVG file, from the document, before the ids")));
     };
-    let found = chosen(words, runs)?;
+    let found = in_order(chosen(words, runs)?);
     let Some(first) = found.first() else {
         return Err(Error::Document(format!("{PICTURE}{of}: name the results behind the file")));
     };

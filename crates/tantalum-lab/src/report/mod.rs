@@ -23,11 +23,7 @@ use crate::{
 /// assert!(page.to_html().contains("fl.fig3.disk_small_write"), "what is not there is named too");
 /// ```
 pub fn page(runs: &[Run]) -> Page {
-    let mut runs: Vec<&Run> = runs.iter().collect();
-    let place = |run: &&Run| {
-        published::all().iter().chain(published::goals()).position(|published| published.id == run.published.id)
-    };
-    runs.sort_by_key(place);
+    let runs = in_order(runs.iter().collect());
     let mut page = Page::new("Tantalum lab report");
     page.add(summary::summary(&runs));
     for group in runs.chunk_by(|one, other| one.published.paper() == other.published.paper()) {
@@ -39,6 +35,15 @@ pub fn page(runs: &[Run]) -> Page {
     let version = env!("CARGO_PKG_VERSION");
     page.add(element("footer").with(format!("Written by tantalum {version}, lab report.")));
     page
+}
+
+/// In the order of the papers, the goals of this project last.
+fn in_order(mut runs: Vec<&Run>) -> Vec<&Run> {
+    let place = |run: &&Run| {
+        published::all().iter().chain(published::goals()).position(|published| published.id == run.published.id)
+    };
+    runs.sort_by_key(place);
+    runs
 }
 
 /// The place of a result in the page.
