@@ -491,7 +491,10 @@ fn what_was_not_durable_is_not_read_from_a_page_cache() {
         server.wait_for(1);
         let connection = connect(directory.path());
         run(&connection, "CREATE TABLE large (bytes); INSERT INTO large VALUES (zeroblob(1000000))");
-        run(&connection, "PRAGMA synchronous=OFF; BEGIN; UPDATE large SET bytes = randomblob(1000000); UPDATE t SET value = 2; COMMIT");
+        run(
+            &connection,
+            "PRAGMA synchronous=OFF; BEGIN; UPDATE large SET bytes = randomblob(1000000); UPDATE t SET value = 2; COMMIT",
+        );
         server.kill();
         let other = connect(directory.path());
         let survived: i64 = query(&other, "SELECT value FROM t");
