@@ -7,7 +7,7 @@ use crate::{
     runs::Run,
 };
 
-/// Of a goal of this project: so many percent off is agreement.
+/// What is not further off agrees: a goal of this project.
 const NEAR: f64 = 0.25;
 
 /// A row for each result, in the order given.

@@ -37,11 +37,9 @@ pub struct Ratios {
     title: String,
     axis: String,
     rows: Vec<(String, Vec<Ratio>)>,
-    /// What a solid and a hollow dot are.
-    legend: [String; 2],
 }
 
-/// A dot.
+/// A dot: solid for a number that was predicted, hollow for one that was fitted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     value: f64,
@@ -64,8 +62,7 @@ impl Ratio {
 impl Ratios {
     /// Without rows yet; the second text stands below the scale.
     pub fn new(title: impl Into<String>, axis: impl Into<String>) -> Self {
-        let legend = ["predicted", "fitted"].map(str::to_owned);
-        Self { title: title.into(), axis: axis.into(), rows: Vec::new(), legend }
+        Self { title: title.into(), axis: axis.into(), rows: Vec::new() }
     }
 
     /// Adds a row; one without ratios is left out.
@@ -107,7 +104,7 @@ impl Ratios {
             drawing.write(format_args!("<style>{STYLE}{ALONE}</style>"));
             drawing.text("title", 0.0, 17.0, "start", &self.title);
         }
-        drawing.legend(&self.legend);
+        drawing.legend();
         drawing.scale(&self.axis);
         for (number, (label, ratios)) in self.rows.iter().enumerate() {
             let middle = top + (number as f64 + 0.5) * ROW;
@@ -147,10 +144,10 @@ impl Drawing {
         middle + ratio.ln() / EDGE.ln() * (self.right - self.left - 12.0) / 2.0
     }
 
-    fn legend(&mut self, names: &[String; 2]) {
+    fn legend(&mut self) {
         let y = self.top - LEGEND + 12.0;
         let mut x = self.left;
-        for (name, is_hollow) in names.iter().zip([false, true]) {
+        for (name, is_hollow) in [("predicted", false), ("fitted", true)] {
             self.disc(x + 4.0, y - 4.0, is_hollow);
             self.text("soft", x + 12.0, y, "start", name);
             x += 12.0 + text_width(name) + 16.0;
