@@ -240,6 +240,12 @@ async fn fault(processes: &mut Processes, random: &mut Rng) -> String {
             processes.net.join();
             "is cut off"
         }
+        9 => {
+            processes.net.part(member, others[0], if random.bool() { Apart::Held } else { Apart::Cut });
+            sleep(lasts).await;
+            processes.net.join();
+            "is cut off from one"
+        }
         10 => {
             let hour = 3600;
             if !processes.set_clock(member, random.i64(-24 * hour..24 * hour)) {
@@ -290,12 +296,6 @@ async fn fault(processes: &mut Processes, random: &mut Rng) -> String {
                     }
                 }
             }
-        }
-        _ => {
-            processes.net.part(member, others[0], if random.bool() { Apart::Held } else { Apart::Cut });
-            sleep(lasts).await;
-            processes.net.join();
-            "is cut off from one"
         }
     };
     format!("member {member}{} {what} ({} ms)", if leader.is_some() { ", which leads," } else { "" }, lasts.as_millis())

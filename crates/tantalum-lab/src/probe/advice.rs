@@ -189,7 +189,7 @@ fn segments(found: &Found) -> Recommendation {
         let most = found.claims.capacity_bytes / SEGMENTS_OF_DEVICE;
         let segment = LARGEST_UNIT.min(1 << most.max(1).ilog2()).max(SEGMENT_LEAST);
         let why = format!(
-            "{}; {} are whole units of all sizes up to that, of which one is erased without copying",
+            "{}; {} hold whole units of any usual size up to that, and whole units need no copying",
             found.erase_unit.why,
             bytes(segment)
         );
@@ -202,7 +202,7 @@ fn segments(found: &Found) -> Recommendation {
                 "the store writes to {OPEN_SEGMENTS} segments by turns, and the device bears {limit}: it copies some all the same"
             )
         }
-        _ => format!("the store writes to {OPEN_SEGMENTS} segments by turns, which the device bears"),
+        _ => format!("the store writes to {OPEN_SEGMENTS} segments by turns, and no limit below that was seen"),
     };
     advice(segment, format!("the device erases {} at once, so whole units need no copying; {open}", bytes(unit)))
 }
