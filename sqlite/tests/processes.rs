@@ -48,9 +48,10 @@ fn role() {
     }
 }
 
-/// What a process says to the test: standard output has what the test program says.
+/// What a process says to the test: standard output has what the test program says. A line is written at once, so that a process
+/// that is killed leaves no part of one.
 fn say(what: &str) {
-    eprintln!("{SAYS}{what}");
+    std::io::stderr().write_all(format!("{SAYS}{what}\n").as_bytes()).expect("the test listens");
 }
 
 /// A process of this test.

@@ -141,9 +141,15 @@ impl Shared {
     /// Evicts a page, unless it is in use or dirty. Then the frame is the caller's.
     fn evict(&self, id: PageId, index: usize) -> bool {
         // Asked under the lock of the shard, where it cannot be pinned; a page that is not pinned stays clean.
-        let evicted = self.table.remove_if(id, index, || self.frames[index].vacate());
+        let frame = &self.frames[index];
+        let is_unused = frame.is_unused();
+        let evicted = self.table.remove_if(id, index, || frame.vacate());
         if evicted {
             self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+            if is_unused {
+                self.counters.read_in_vain.fetch_add(1, Ordering::Relaxed);
+                self.ahead.note_evicted();
+            }
         }
         evicted
     }

@@ -9,7 +9,7 @@ use std::{
     ops::Deref,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -35,8 +35,22 @@ pub(super) struct Frame {
     pub state: Arc<FrameState>,
     /// Where the page's bytes are, once the frame has memory: only for the processor to fetch them.
     pub bytes_at: AtomicPtr<u8>,
-    /// The page was used since the clock's hand passed.
-    referenced: AtomicBool,
+    /// A [`Use`].
+    used: AtomicU8,
+}
+
+/// Whether a page is in use, as the clock sees it.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Use {
+    /// It was not used since the hand passed.
+    No,
+    /// It was.
+    SinceHand,
+    /// It was read ahead, and not used yet.
+    Ahead,
+    /// The same, and the hand has passed since.
+    AheadOfHand,
 }
 
 /// What the latch protects.
@@ -126,7 +140,7 @@ impl Frame {
             latch: Arc::new(RwLock::new(content)),
             state,
             bytes_at: AtomicPtr::default(),
-            referenced: AtomicBool::new(false),
+            used: AtomicU8::new(Use::No as u8),
         }
     }
 
@@ -150,14 +164,27 @@ impl Frame {
 
     /// Notes that the page is in use. Reads first, so that a page used by all does not wander between caches.
     pub fn touch(&self) {
-        if !self.referenced.load(Ordering::Relaxed) {
-            self.referenced.store(true, Ordering::Relaxed);
+        if self.used.load(Ordering::Relaxed) != Use::SinceHand as u8 {
+            self.used.store(Use::SinceHand as u8, Ordering::Relaxed);
         }
     }
 
-    /// Whether the page was touched since the last call.
+    /// Notes that the page was read ahead: it stays as long as one in use, and [`is_unused`](Self::is_unused) until it is.
+    pub fn note_read_ahead(&self) {
+        self.used.store(Use::Ahead as u8, Ordering::Relaxed);
+    }
+
+    /// Whether the page was touched, or read ahead, since the last call.
     pub fn take_reference(&self) -> bool {
-        self.referenced.load(Ordering::Relaxed) && self.referenced.swap(false, Ordering::Relaxed)
+        [(Use::SinceHand, Use::No), (Use::Ahead, Use::AheadOfHand)].into_iter().any(|(before, after)| {
+            self.used.load(Ordering::Relaxed) == before as u8
+                && self.used.compare_exchange(before as u8, after as u8, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// Whether the page was read ahead and not touched since.
+    pub fn is_unused(&self) -> bool {
+        [Use::Ahead as u8, Use::AheadOfHand as u8].contains(&self.used.load(Ordering::Relaxed))
     }
 }
 

@@ -44,6 +44,8 @@ pub(super) struct Loading<'p> {
     guard: PoisonGuard<'p>,
     index: usize,
     pub content: ArcRwLockWriteGuard<Content>,
+    /// No task has come to need it.
+    pub is_ahead: bool,
 }
 
 impl BufferPool {
@@ -251,18 +253,21 @@ impl Shared {
             self.free_list.give([index]);
             return None;
         }
-        Some(Loading { guard, index, content })
+        Some(Loading { guard, index, content, is_ahead: false })
     }
 
     /// The page is in its frame, or could not be brought there.
     pub(super) fn end_load(&self, loading: Loading<'_>, filled: Result<()>) -> Result<(usize, PinnedPage)> {
-        let Loading { guard, index, mut content } = loading;
+        let Loading { guard, index, mut content, is_ahead } = loading;
         let (frame, id) = (&self.frames[index], content.id);
         guard.end();
         match filled {
             Ok(()) => {
                 content.set_present(true);
-                frame.touch();
+                match is_ahead {
+                    true => frame.note_read_ahead(),
+                    false => frame.touch(),
+                }
                 Ok((index, PinnedPage { id, frame: index as u32, latch: Arc::clone(&frame.latch) }))
             }
             Err(error) => {

@@ -23,6 +23,7 @@ use super::{
     pending_redo::PendingRedo,
     pin_budget::PinBudget,
     poison::Poison,
+    read_ahead::ReadAhead,
     redo_log::RedoLog,
     redo_point::RedoPoint,
 };
@@ -59,6 +60,8 @@ pub(super) struct Shared {
     pub table: PageTable,
     /// What the log has and stored pages may lack.
     pub pending: PendingRedo,
+    /// Whether reading ahead pays.
+    pub ahead: ReadAhead,
     pub hints: Hints,
     pub frames: Box<[Frame]>,
     pub dirty_frames: Arc<DirtyFrames>,
@@ -106,6 +109,8 @@ tantalum_rt::statistics! {
             blocked_reads,
             /// Pages that were read at the same time as others, before a task came to need them.
             read_ahead,
+            /// Those of them that were evicted before a task came to need them. Few, since then less is read ahead.
+            read_in_vain,
             /// Pages dropped from memory to make room.
             evictions,
             /// Batches of pages that could not be written; they are written again later.
@@ -176,6 +181,7 @@ impl BufferPool {
             page_size,
             table: PageTable::new(),
             pending: PendingRedo::default(),
+            ahead: ReadAhead::default(),
             hints: Hints::new(frames),
             frames: vacant.into(),
             dirty_frames,

@@ -260,6 +260,36 @@ fn what_cannot_be_read_ahead_is_left_out() {
     assert!(db.pool.stats().free_frames + 8 >= are_free, "frames were given back");
 }
 
+/// A pool that is too small for what is read ahead reads nothing ahead, but for a trial now and then, until what was is used again.
+#[test]
+fn what_is_evicted_unused_is_not_read_ahead() {
+    let db = fixture(64, Protection::Device);
+    let ids: Vec<_> = (0..640u32).map(|n| db.leaf(&n.to_le_bytes())).collect();
+    db.pool.checkpoint().unwrap();
+    let count_calls = |is_used: bool| {
+        let reads = ids.chunks(8).map(|pages| {
+            let most = db.pool.most_read_ahead();
+            assert!(most == 8 || most == 0);
+            if most > 0 {
+                db.pool.read_ahead(pages);
+            }
+            if is_used {
+                pages.iter().for_each(|page| drop(db.pool.pin(*page).unwrap()));
+            }
+            usize::from(most > 0)
+        });
+        reads.sum::<usize>()
+    };
+    assert_eq!((0..4).map(|_| count_calls(true)).collect::<Vec<_>>(), [80; 4]);
+    assert_eq!(db.pool.stats().read_in_vain, 0);
+    let unused: Vec<_> = (0..4).map(|_| count_calls(false)).collect();
+    assert!(unused[0] < 40 && unused[3] <= 2, "{unused:?}");
+    let in_vain = db.pool.stats().read_in_vain;
+    assert!((8..400).contains(&in_vain), "{in_vain}");
+    let used: Vec<_> = (0..400).map(|_| count_calls(true)).collect();
+    assert!(used[0] <= 2 && used[399] == 80, "{used:?}");
+}
+
 #[test]
 fn damage_names_file_page_and_offset() {
     let db = fixture(16, Protection::Device);
