@@ -382,6 +382,7 @@ fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
     }
     if let Some(store) = stats.store.log_structured {
         recorder.count("segments that were cleaned", store.segments_cleaned);
+        recorder.count("databases with pages kept apart by lifetime", u64::from(store.page_streams > 2));
         recorder.count("segments that compactions emptied", store.segments_packed);
         recorder.count("segments that compactions cut off", store.segments_cut_off);
         recorder.count("pages that cleaning moved", store.pages_moved);

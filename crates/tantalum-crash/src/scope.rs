@@ -79,6 +79,14 @@ pub struct Scope {
     pub(crate) raw: Vec<Stock>,
 }
 
+/// The profiles that come with the emulator, but for those that another does all of.
+fn different_profiles() -> impl Iterator<Item = &'static str> {
+    const WITHIN: &str = "nvme-fdp";
+    // The same drive, with placement handles.
+    let names = Profile::names().filter(|name| *name != WITHIN);
+    names.map(|name| if name == "nvme-plp" { WITHIN } else { name })
+}
+
 impl Scope {
     /// Loads what `options` name.
     ///
@@ -86,7 +94,7 @@ impl Scope {
     /// What is wrong with a profile.
     pub fn new(options: Options) -> Result<Self> {
         let names: Vec<String> = match options.profiles.is_empty() {
-            true => std::iter::once(MEMORY).chain(Profile::names()).map(str::to_owned).collect(),
+            true => std::iter::once(MEMORY).chain(different_profiles()).map(str::to_owned).collect(),
             false => options.profiles.clone(),
         };
         let (mut stock, mut raw) = (Vec::new(), Vec::new());

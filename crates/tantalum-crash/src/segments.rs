@@ -16,6 +16,7 @@ pub(crate) struct Segments {
     discards: bool,
     metadata_writes: MetadataWrites,
     compression: PageCompression,
+    by_lifetime: bool,
 }
 
 /// Segments that a device has that may grow.
@@ -29,6 +30,8 @@ const HEAD_BYTES: u64 = 128 << 10;
 
 impl Segments {
     pub fn new(random: &mut Random, page_bytes: u32) -> Self {
+        // What the search chose before there was this choice stays as it was.
+        let mut fork = random.clone().fork();
         Self {
             page_bytes,
             bytes: page_bytes * [9, 9, 17, 33][random.usize(0..4)],
@@ -37,6 +40,7 @@ impl Segments {
             // Fillers use segments up, so that a few stores are enough to have some cleaned.
             metadata_writes: MetadataWrites::ALL[usize::from(random.bool())],
             compression: PageCompression::ALL[usize::from(random.bool())],
+            by_lifetime: fork.bool(),
         }
     }
 
@@ -64,6 +68,7 @@ impl Segments {
                 .discard_segments(self.discards)
                 .metadata_writes(self.metadata_writes)
                 .page_compression(self.compression)
+                .lifetime_streams(self.by_lifetime)
         })
     }
 }
@@ -78,6 +83,7 @@ impl fmt::Display for Segments {
             self.fill_percent,
             self.metadata_writes,
             self.compression
-        )
+        )?;
+        f.write_str(if self.by_lifetime { ", pages apart by lifetime" } else { "" })
     }
 }

@@ -55,6 +55,9 @@ pub struct Capabilities {
     pub fua: Option<bool>,
     /// Whether the medium is a spinning disk; `None` if unknown.
     pub rotational: Option<bool>,
+    /// Handles by which the host tells the device what data belongs together ([`Device::write_placed`](crate::Device::write_placed));
+    /// 1 where it has no say.
+    pub placement_handles: u32,
     /// Whether reads and writes pass by the page cache (`O_DIRECT`).
     pub direct: bool,
 }
@@ -70,6 +73,7 @@ impl Capabilities {
             write_cache: WriteCache::Unknown,
             fua: None,
             rotational: None,
+            placement_handles: 1,
             direct: true,
         }
     }

@@ -99,6 +99,16 @@ pub trait Device: Send + Sync + Debug {
     /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Io`](crate::ErrorKind::Io), [`WritesLost`](crate::ErrorKind::WritesLost).
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()>;
 
+    /// As [`write`](Self::write), and says by one of the device's placement handles what data belongs together, since it will be
+    /// overwritten or discarded together: NVMe's flexible data placement. A hint: where there is no such handle, it is a write.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn write_placed(&self, offset: u64, buffers: &[&[u8]], durability: Durability, handle: u32) -> Result<()> {
+        let _has_no_handles = handle;
+        self.write(offset, buffers, durability)
+    }
+
     /// Starts to write `buffer[range]` and returns without waiting for it.
     ///
     /// The buffer is held until the device needs it no more, also when the pending write is dropped early. A write
@@ -250,6 +260,17 @@ macro_rules! forward {
     (@write $device:tt) => {
         fn write(&self, offset: u64, buffers: &[&[u8]], durability: $crate::Durability) -> $crate::Result<()> {
             self.$device.write(offset, buffers, durability)
+        }
+    };
+    (@write_placed $device:tt) => {
+        fn write_placed(
+            &self,
+            offset: u64,
+            buffers: &[&[u8]],
+            durability: $crate::Durability,
+            handle: u32,
+        ) -> $crate::Result<()> {
+            self.$device.write_placed(offset, buffers, durability, handle)
         }
     };
     (@submit $device:tt) => {

@@ -60,7 +60,7 @@ impl SharedFlushes {
 }
 
 impl Device for SharedFlushes {
-    crate::forward!(device: name, capacity_bytes, capabilities, hardware, read, read_many, write, submit, discard, release, grow, reserve, shrink);
+    crate::forward!(device: name, capacity_bytes, capabilities, hardware, read, read_many, write, write_placed, submit, discard, release, grow, reserve, shrink);
 
     fn flush(&self) -> Result<()> {
         self.flushes.run(|| self.device.flush())
@@ -135,6 +135,10 @@ impl Device for WithoutBarriers {
 
     fn write(&self, offset: u64, buffers: &[&[u8]], _: Durability) -> Result<()> {
         self.0.write(offset, buffers, Durability::Delivered)
+    }
+
+    fn write_placed(&self, offset: u64, buffers: &[&[u8]], _: Durability, handle: u32) -> Result<()> {
+        self.0.write_placed(offset, buffers, Durability::Delivered, handle)
     }
 
     fn submit(

@@ -115,8 +115,13 @@ impl Device for ObservedDevice {
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        self.write_placed(offset, buffers, durability, 0)
+    }
+
+    fn write_placed(&self, offset: u64, buffers: &[&[u8]], durability: Durability, handle: u32) -> Result<()> {
         let len = total_len(buffers) as u64;
-        self.observe(RequestKind::Write(durability), offset, len, || self.device.write(offset, buffers, durability))
+        let write = || self.device.write_placed(offset, buffers, durability, handle);
+        self.observe(RequestKind::Write(durability), offset, len, write)
     }
 
     fn submit(

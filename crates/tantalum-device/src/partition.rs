@@ -108,7 +108,11 @@ impl Device for Partition {
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
-        self.device.write(self.translate(offset, total_len(buffers) as u64)?, buffers, durability)
+        self.write_placed(offset, buffers, durability, 0)
+    }
+
+    fn write_placed(&self, offset: u64, buffers: &[&[u8]], durability: Durability, handle: u32) -> Result<()> {
+        self.device.write_placed(self.translate(offset, total_len(buffers) as u64)?, buffers, durability, handle)
     }
 
     fn submit(

@@ -152,6 +152,7 @@ fn combine(devices: &[Arc<dyn Device>]) -> Capabilities {
         },
         fua: first.fua.filter(|fua| all.iter().all(|one| one.fua == Some(*fua))),
         rotational: first.rotational.filter(|rotational| all.iter().all(|one| one.rotational == Some(*rotational))),
+        placement_handles: 1,
         direct: all.iter().all(|one| one.direct),
     }
 }

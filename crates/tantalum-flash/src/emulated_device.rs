@@ -198,11 +198,12 @@ impl EmulatedDevice {
         Ok(Pending { device, offset, len, done, ticket, result: Some(result), cuts })
     }
 
-    fn start_write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<Pending> {
+    fn start_write(&self, offset: u64, data: &[u8], durability: Durability, handle: u32) -> Result<Pending> {
         let len = data.len() as u64;
         self.check_range(offset, len)?;
         let durable = durability == Durability::Durable && self.0.sends_barriers;
-        let pending = self.start("write", (offset, len), true, |model, now| model.write(now, offset, data, durable))?;
+        let pending = self
+            .start("write", (offset, len), true, |model, now| model.write_placed(now, offset, data, durable, handle))?;
         if durable {
             self.poison(&pending);
         }
@@ -266,6 +267,7 @@ impl Device for EmulatedDevice {
             write_cache: shape.write_cache,
             fua: Some(shape.fua),
             rotational: Some(shape.rotational),
+            placement_handles: shape.placement_handles,
             ..Capabilities::unknown(shape.logical_block)
         }
     }
@@ -281,9 +283,13 @@ impl Device for EmulatedDevice {
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        self.write_placed(offset, buffers, durability, 0)
+    }
+
+    fn write_placed(&self, offset: u64, buffers: &[&[u8]], durability: Durability, handle: u32) -> Result<()> {
         match buffers {
-            [one] => self.start_write(offset, one, durability)?.finish(),
-            many => self.start_write(offset, &many.concat(), durability)?.finish(),
+            [one] => self.start_write(offset, one, durability, handle)?.finish(),
+            many => self.start_write(offset, &many.concat(), durability, handle)?.finish(),
         }
     }
 
@@ -294,7 +300,7 @@ impl Device for EmulatedDevice {
         range: Range<usize>,
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
-        Ok(Box::new(self.start_write(offset, &buffer[range], durability)?))
+        Ok(Box::new(self.start_write(offset, &buffer[range], durability, 0)?))
     }
 
     fn flush(&self) -> Result<()> {

@@ -274,6 +274,10 @@ impl Model for InFile {
         self.operate(now, |model, now| model.write(now, offset, data, durable))
     }
 
+    fn write_placed(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool, handle: u32) -> Outcome {
+        self.operate(now, |model, now| model.write_placed(now, offset, data, durable, handle))
+    }
+
     fn flush(&mut self, now: Nanos) -> Outcome {
         self.operate(now, |model, now| model.flush(now))
     }

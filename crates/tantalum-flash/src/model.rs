@@ -28,6 +28,12 @@ pub trait Model: Send + Debug {
     /// write and a flush where there is no such thing.
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome;
 
+    /// As [`write`](Model::write), for one of the device's placement handles: what is written for one of them lies apart from what is
+    /// for others.
+    fn write_placed(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool, _handle: u32) -> Outcome {
+        self.write(now, offset, data, durable)
+    }
+
     /// Makes every write durable that completed before `now`.
     fn flush(&mut self, now: Nanos) -> Outcome;
 
@@ -88,6 +94,8 @@ pub struct Shape {
     pub fua: bool,
     /// Whether the medium is a spinning disk.
     pub rotational: bool,
+    /// Handles by which the host keeps data apart; 1 where it has no say.
+    pub placement_handles: u32,
 }
 
 impl Shape {
@@ -102,6 +110,7 @@ impl Shape {
             write_cache: WriteCache::None,
             fua: false,
             rotational: false,
+            placement_handles: 1,
         }
     }
 }

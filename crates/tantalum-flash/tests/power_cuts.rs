@@ -129,6 +129,7 @@ fn a_drive_without_a_write_cache_keeps_whatever_has_ended() {
 #[test]
 fn protected_memory_keeps_whatever_has_ended() {
     search_drives("nvme-plp", &[]);
+    search_drives("nvme-fdp", &[("placement_handles", "3")]);
     search_drives("durassd", &[]);
 }
 

@@ -31,6 +31,8 @@ pub struct StoreOptions {
     pub carry_over_percent: u32,
     /// How the log-structured store compresses the pages that it writes.
     pub compression: PageCompression,
+    /// Whether the log-structured store keeps pages apart by how long they are expected to live.
+    pub by_lifetime: bool,
     /// What the log-structured store writes beside pages.
     pub metadata_writes: MetadataWrites,
     /// Whether the log-structured store tells the device which segments are not needed.

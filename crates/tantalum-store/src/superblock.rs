@@ -14,6 +14,12 @@ const VERSION: u16 = 1;
 const VERSION_OF_SLOTS: u16 = 2;
 /// Of a log-structured store that may have compressed pages, which a program that knows only the others could not read.
 const VERSION_OF_COMPRESSION: u16 = 3;
+/// Of a log-structured store that says which of its features older programs do not know.
+const VERSION_OF_FEATURES: u16 = 4;
+/// There may be compressed pages.
+const COMPRESSED_PAGES: u32 = 1;
+/// There may be more than two streams of pages.
+const LIFETIME_STREAMS: u32 = 2;
 /// More slots than any area will have.
 const MAX_SLOTS: u32 = 1 << 16;
 /// The part of the page that is used: small enough for every page size.
@@ -96,6 +102,8 @@ pub struct Superblock {
     pub segments: Option<SegmentSizes>,
     /// Whether a log-structured store may have compressed pages: it was opened to compress once.
     pub compressed_pages: bool,
+    /// Whether a log-structured store may keep pages apart by how long they are expected to live, in more than two streams.
+    pub lifetime_streams: bool,
     /// How torn pages are prevented.
     pub protection: Protection,
     /// The last session of the log that was noted here; always `None` where it cannot be written again, with erase units.
@@ -122,6 +130,7 @@ impl Superblock {
     pub fn encode(&self) -> AlignedBuffer {
         let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
         let version = match self.double_write_slots {
+            _ if self.lifetime_streams => VERSION_OF_FEATURES,
             _ if self.compressed_pages => VERSION_OF_COMPRESSION,
             2.. => VERSION_OF_SLOTS,
             _ => VERSION,
@@ -148,6 +157,10 @@ impl Superblock {
         if let Some(SegmentSizes { segment, fill_percent }) = self.segments {
             block[52..56].copy_from_slice(&segment.to_le_bytes());
             block[56..60].copy_from_slice(&fill_percent.to_le_bytes());
+            if version == VERSION_OF_FEATURES {
+                let compressed = if self.compressed_pages { COMPRESSED_PAGES } else { 0 };
+                block[60..64].copy_from_slice(&(compressed | LIFETIME_STREAMS).to_le_bytes());
+            }
         }
         block[12..16].copy_from_slice(&self.page_size.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
@@ -187,10 +200,8 @@ impl Superblock {
             return damaged("it does not begin with TANTALUM".into());
         }
         let version = u16::from_le_bytes([block[8], block[9]]);
-        if version > VERSION_OF_COMPRESSION {
-            return damaged(format!(
-                "its format is version {version}, this program reads up to {VERSION_OF_COMPRESSION}"
-            ));
+        if version > VERSION_OF_FEATURES {
+            return damaged(format!("its format is version {version}, this program reads up to {VERSION_OF_FEATURES}"));
         }
         let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let u128_at = |at: usize| u128::from_le_bytes(block[at..at + 16].try_into().expect("sixteen bytes"));
@@ -238,8 +249,16 @@ impl Superblock {
         {
             return damaged(format!("a double-write area of {double_write_slots} slots is not possible"));
         }
-        let compressed_pages = version == VERSION_OF_COMPRESSION;
-        if compressed_pages && store_kind != StoreKind::LogStructured {
+        let features = match version {
+            VERSION_OF_COMPRESSION => COMPRESSED_PAGES,
+            VERSION_OF_FEATURES => third,
+            _ => 0,
+        };
+        let unknown = features & !(COMPRESSED_PAGES | LIFETIME_STREAMS);
+        if unknown != 0 {
+            return damaged(format!("it has features that this program does not know (bits {unknown:#x})"));
+        }
+        if features != 0 && store_kind != StoreKind::LogStructured {
             return damaged(format!("its format is version {version}, which no store {store_kind} has"));
         }
         let session = match &block[SESSION.start..SESSION.end + 4] {
@@ -257,7 +276,8 @@ impl Superblock {
             units,
             segments,
             double_write_slots,
-            compressed_pages,
+            compressed_pages: features & COMPRESSED_PAGES != 0,
+            lifetime_streams: features & LIFETIME_STREAMS != 0,
             protection,
             session,
         })

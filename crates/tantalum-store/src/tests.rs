@@ -439,6 +439,7 @@ fn superblock(page_size: u32) -> Superblock {
         double_write_slots: 8,
         segments: None,
         compressed_pages: false,
+        lifetime_streams: false,
         protection: Protection::FullPageImages,
         session: None,
     }
@@ -463,8 +464,8 @@ fn either_copy_of_the_superblock_is_enough() {
 #[test]
 fn a_superblock_of_a_newer_version_is_named_as_such() {
     let mut block = superblock(4096).encode();
-    block[8] = 4;
-    assert!(matches!(Superblock::decode(&block), Err(NoSuperblock::Damaged(what)) if what.contains("version 4")));
+    block[8] = 5;
+    assert!(matches!(Superblock::decode(&block), Err(NoSuperblock::Damaged(what)) if what.contains("version 5")));
 }
 
 #[test]
@@ -478,6 +479,15 @@ fn only_a_store_that_may_have_compressed_pages_is_refused_by_older_programs() {
     let compressing = Superblock { compressed_pages: true, ..plain };
     assert_eq!((plain.encode()[8], compressing.encode()[8]), (1, 3));
     assert_eq!(Superblock::decode(&compressing.encode()), Ok(compressing));
+    for superblock in [plain, compressing].map(|superblock| Superblock { lifetime_streams: true, ..superblock }) {
+        assert_eq!((superblock.encode()[8], Superblock::decode(&superblock.encode())), (4, Ok(superblock)));
+        let mut newer = superblock.encode();
+        newer[60] |= 4;
+        Superblock::repair_checksum(&mut newer);
+        assert!(
+            matches!(Superblock::decode(&newer), Err(NoSuperblock::Damaged(what)) if what.contains("does not know (bits 0x4)"))
+        );
+    }
     let in_place = Superblock { compressed_pages: true, segments: None, ..superblock(4096) };
     assert!(
         matches!(Superblock::decode(&in_place.encode()), Err(NoSuperblock::Damaged(what)) if what.contains("in-place"))

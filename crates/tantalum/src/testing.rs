@@ -21,6 +21,7 @@ pub fn in_place_store(
         double_write_slots: area.as_ref().map_or(1, |area| DoubleWrite::slots_in(area.capacity_bytes(), page_size)),
         segments: None,
         compressed_pages: false,
+        lifetime_streams: false,
         protection,
         session: None,
     };

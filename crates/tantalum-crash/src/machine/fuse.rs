@@ -89,10 +89,14 @@ impl Device for Wired {
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        self.write_placed(offset, buffers, durability, 0)
+    }
+
+    fn write_placed(&self, offset: u64, buffers: &[&[u8]], durability: Durability, handle: u32) -> Result<()> {
         if self.has_head && offset < HEAD_BYTES {
             self.fuse.burn_at_head();
         }
-        self.operate(|| self.device.write(offset, buffers, durability))
+        self.operate(|| self.device.write_placed(offset, buffers, durability, handle))
     }
 
     fn submit(

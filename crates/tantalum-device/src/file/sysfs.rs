@@ -41,6 +41,7 @@ pub(super) fn inspect(file: &File, metadata: &Metadata, direct: bool) -> (Capabi
         write_cache,
         fua: queue.flag("fua"),
         rotational: queue.flag("rotational"),
+        placement_handles: 1,
         direct,
     };
     (capabilities, limits)

@@ -158,7 +158,14 @@ impl FaultyModel {
     }
 
     /// Writes, and remembers what was there if that may matter.
-    pub(super) fn write_at(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> (Outcome, Role) {
+    pub(super) fn write_at(
+        &mut self,
+        now: Nanos,
+        offset: u64,
+        data: &[u8],
+        durable: bool,
+        handle: u32,
+    ) -> (Outcome, Role) {
         let len = data.len() as u64;
         let beneath = self.overlay.remove(offset, len);
         let old = (self.is_recording || !beneath.is_empty()).then(|| {
@@ -171,7 +178,7 @@ impl FaultyModel {
             }
             old
         });
-        let outcome = self.inner.write(now, offset, data, durable);
+        let outcome = self.inner.write_placed(now, offset, data, durable, handle);
         if outcome.result.is_err() {
             beneath.into_iter().for_each(|(block, damage)| self.overlay.insert(block, damage));
             return (outcome, Role::Other);

@@ -161,6 +161,10 @@ impl Model for FaultyModel {
     }
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
+        self.write_placed(now, offset, data, durable, 0)
+    }
+
+    fn write_placed(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool, handle: u32) -> Outcome {
         let place = (offset, data.len() as u64);
         if let Some(outcome) = self.begin(Operation::Write, now, place) {
             return outcome;
@@ -177,7 +181,7 @@ impl Model for FaultyModel {
         }
         let to = self.astray(FaultKind::MisdirectedWrite, now, place).unwrap_or(offset);
         let (durable, fails) = self.bend(now, place, durable);
-        let (outcome, role) = self.write_at(now, to, data, durable);
+        let (outcome, role) = self.write_at(now, to, data, durable, handle);
         self.write_took = outcome.done - now;
         let mut outcome = self.finish(now, place, role, outcome);
         if fails {

@@ -67,6 +67,9 @@ impl SolidStateDrive {
         if !(0.0..=10.0).contains(&self.mapping.over_provision) {
             return problem("mapping.over_provision", "expected a share from 0 to 10");
         }
+        if !(1..=128).contains(&self.mapping.placement_handles) {
+            return problem("mapping.placement_handles", "expected 1 to 128");
+        }
         if ![512, 4096].contains(&self.interface.logical_block) {
             return problem("interface.logical_block", "expected 512 or 4096");
         }

@@ -32,6 +32,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("mtron", include_str!("../../profiles/mtron.toml")),
     ("mtron-p35", include_str!("../../profiles/mtron-p35.toml")),
     ("nand-k9wag08u1a", include_str!("../../profiles/nand-k9wag08u1a.toml")),
+    ("nvme-fdp", include_str!("../../profiles/nvme-fdp.toml")),
     ("nvme-plp", include_str!("../../profiles/nvme-plp.toml")),
     ("ocz-vertex-ex", include_str!("../../profiles/ocz-vertex-ex.toml")),
     ("ssd-2008", include_str!("../../profiles/ssd-2008.toml")),

@@ -213,11 +213,11 @@ impl SolidState {
         let mut done = now;
         for (channel, queue) in queues.iter().enumerate() {
             for batch in queue.chunks(limit as usize) {
-                if !self.ftl.has_room(channel as u32) {
+                if !self.ftl.has_room(channel as u32, 0) {
                     self.counters.dump_lost_sectors += batch.len() as u64;
                     continue;
                 }
-                done = done.max(self.ftl.program(now, channel as u32, batch));
+                done = done.max(self.ftl.program(now, channel as u32, 0, batch));
             }
         }
         self.ftl.sync(done)

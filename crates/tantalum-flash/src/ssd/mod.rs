@@ -76,7 +76,7 @@ impl SolidState {
         let limit = (cache.pool_bytes / PIECE_BYTES as u64) as usize;
         let area = protection.as_ref().and_then(|_| ftl.nand.beside(Mirror::bytes(limit)));
         let mirror = area.map(|area| Mirror::new(area, limit));
-        let pool = Pool::new(ftl.layout.units, ftl.layout.geometry.channels, limit, mirror);
+        let pool = Pool::new(ftl.layout.units, ftl.layout.geometry.channels, ftl.handles(), limit, mirror);
         let mut ftl = ftl;
         if interface.reads_pass {
             ftl.nand.let_reads_pass();
@@ -93,6 +93,11 @@ impl SolidState {
             protection,
             ftl,
         }
+    }
+
+    /// The pool's queues: those of all channels for the first placement handle, then those for the next.
+    fn queues(&self) -> std::ops::Range<u32> {
+        0..self.ftl.layout.geometry.channels * self.ftl.handles()
     }
 
     fn channel_of(&self, unit: u32) -> u32 {
@@ -119,7 +124,7 @@ impl SolidState {
     }
 
     /// One write command. Returns when it completes; `None` if it finds no room any more.
-    fn write_command(&mut self, now: Nanos, offset: u64, data: &[u8]) -> Option<Nanos> {
+    fn write_command(&mut self, now: Nanos, offset: u64, data: &[u8], handle: u32) -> Option<Nanos> {
         let start = self.host.admit(now);
         let (first, last) = units(offset, data.len());
         let sectors = (last - first) as usize;
@@ -141,7 +146,8 @@ impl SolidState {
             let piece = self.new_piece(unit, offset, data);
             let ready =
                 if is_atomic { done } else { begin + (done - begin) * u64::from(unit - first + 1) / sectors as u64 };
-            let coalesced = self.pool.push(self.channel_of(unit), unit, piece, ready);
+            let queue = handle * self.ftl.layout.geometry.channels + self.channel_of(unit);
+            let coalesced = self.pool.push(queue, unit, piece, ready);
             self.counters.coalesced += u64::from(coalesced);
         }
         self.pool.commit();
@@ -176,16 +182,16 @@ impl SolidState {
 
     /// Programs everything that can begin until `now`.
     fn flush_until(&mut self, now: Nanos) {
-        for channel in 0..self.ftl.layout.geometry.channels {
-            while !self.pool.is_idle(channel, now) && self.program_batch(channel, self.cache.pairing_wait_ns, now) {}
+        for queue in self.queues() {
+            while !self.pool.is_idle(queue, now) && self.program_batch(queue, self.cache.pairing_wait_ns, now) {}
         }
     }
 
     /// Programs everything, without waiting for company.
     fn drain(&mut self) {
-        for channel in 0..self.ftl.layout.geometry.channels {
-            while self.program_batch(channel, 0, Nanos::MAX) {}
-            let is_drained = self.pool.is_drained(channel) || self.ftl.is_read_only;
+        for queue in self.queues() {
+            while self.program_batch(queue, 0, Nanos::MAX) {}
+            let is_drained = self.pool.is_drained(queue) || self.ftl.is_read_only;
             debug_assert!(is_drained, "nothing that waits is left behind");
         }
     }
@@ -202,21 +208,23 @@ impl SolidState {
             }
             // The frames whose end is known do not leave enough room: let the flusher go ahead.
             let before = self.drained;
-            for channel in 0..self.ftl.layout.geometry.channels {
-                self.program_batch(channel, 0, Nanos::MAX);
+            for queue in self.queues() {
+                self.program_batch(queue, 0, Nanos::MAX);
             }
             debug_assert!(self.drained >= before, "time does not go back");
         }
     }
 
-    /// Programs one page of a channel, if that can begin until `until`.
-    fn program_batch(&mut self, channel: u32, patience: Nanos, until: Nanos) -> bool {
-        if !self.ftl.has_room(channel) {
+    /// Programs one page of what waits in a queue, if that can begin until `until`.
+    fn program_batch(&mut self, queue: u32, patience: Nanos, until: Nanos) -> bool {
+        let channels = self.ftl.layout.geometry.channels;
+        let (channel, handle) = (queue % channels, queue / channels);
+        if !self.ftl.has_room(channel, handle) {
             return false;
         }
         let limit = self.ftl.layout.page_sectors as usize;
         let free = self.ftl.channel_ready(channel);
-        let Some(start) = self.pool.next_batch(channel, limit, free, patience, until, &mut self.batch) else {
+        let Some(start) = self.pool.next_batch(queue, limit, free, patience, until, &mut self.batch) else {
             return false;
         };
         self.sectors.clear();
@@ -224,8 +232,8 @@ impl SolidState {
             let frame = self.pool.frame(frame);
             self.sectors.push((frame.unit, frame.piece.clone()));
         }
-        let done = self.ftl.program(start, channel, &self.sectors);
-        self.pool.programmed(channel, &self.batch, done);
+        let done = self.ftl.program(start, channel, handle, &self.sectors);
+        self.pool.programmed(queue, &self.batch, done);
         self.drained = self.drained.max(done);
         true
     }
@@ -245,8 +253,7 @@ impl SolidState {
 
     /// A flush that leaves something in memory has failed.
     fn flushed(&self, done: Nanos) -> Outcome {
-        let mut channels = 0..self.ftl.layout.geometry.channels;
-        match self.ftl.is_read_only && !channels.all(|channel| self.pool.is_drained(channel)) {
+        match self.ftl.is_read_only && !self.queues().all(|queue| self.pool.is_drained(queue)) {
             true => Outcome::failed(done, MediaError::WornOut),
             false => self.outcome(done),
         }
@@ -281,6 +288,7 @@ impl Model for SolidState {
             atomic_write_bytes: if self.protection.is_some() { self.interface.max_command_bytes } else { 0 },
             write_cache: if is_safe { WriteCache::None } else { WriteCache::Volatile },
             fua: self.cache.fua,
+            placement_handles: self.ftl.handles(),
             ..Shape::plain(self.ftl.layout.capacity_bytes(), self.interface.logical_block, PIECE_BYTES as u32)
         }
     }
@@ -311,7 +319,12 @@ impl Model for SolidState {
     }
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
+        self.write_placed(now, offset, data, durable, 0)
+    }
+
+    fn write_placed(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool, handle: u32) -> Outcome {
         self.advance(now);
+        let handle = if handle < self.ftl.handles() { handle } else { 0 };
         if self.ftl.is_read_only {
             return Outcome::failed(now, MediaError::WornOut);
         }
@@ -319,7 +332,7 @@ impl Model for SolidState {
         let mut offset = offset;
         for command in data.chunks(self.interface.max_command_bytes as usize) {
             self.counters.write(command.len());
-            match self.write_command(now, offset, command) {
+            match self.write_command(now, offset, command, handle) {
                 Some(completed) => done = done.max(completed),
                 None => return Outcome::failed(done, MediaError::WornOut),
             }

@@ -1,4 +1,4 @@
-//! The buffer pool: sectors that the host wrote and flash does not hold yet, in a queue for each channel.
+//! The buffer pool: sectors that the host wrote and flash does not hold yet, in a queue for each channel and placement handle.
 //!
 //! A sector written again while it waits makes the older copy superfluous, once the newer write is complete; a power
 //! cut before that still finds the older one. Room in the pool is accounted ahead of time (a write waits for the
@@ -41,9 +41,9 @@ pub(super) struct Pool {
     newest: Vec<u32>,
     queues: Vec<VecDeque<u32>>,
     /// How far the flusher has come on each channel: it does not go back, so of two versions that wait, it never
-    /// programs the older one after the newer.
+    /// programs the older one after the newer, whatever their placement.
     clocks: Vec<Nanos>,
-    /// Nothing begins on a channel before this, as long as its queue stays as it is.
+    /// Nothing begins of a queue before this, as long as it stays as it is.
     idle_until: Vec<Nanos>,
     /// Frames whose end is known, by that end.
     ending: BinaryHeap<Reverse<(Nanos, u32)>>,
@@ -57,14 +57,15 @@ pub(super) struct Pool {
 
 impl Pool {
     /// With a mirror, what waits is kept there as well.
-    pub(super) fn new(units: u32, channels: u32, limit: usize, mirror: Option<Mirror>) -> Self {
+    pub(super) fn new(units: u32, channels: u32, handles: u32, limit: usize, mirror: Option<Mirror>) -> Self {
+        let queues = (channels * handles) as usize;
         Self {
             frames: Vec::new(),
             free: Vec::new(),
             newest: vec![NO_FRAME; units as usize],
-            queues: vec![VecDeque::new(); channels as usize],
+            queues: vec![VecDeque::new(); queues],
             clocks: vec![0; channels as usize],
-            idle_until: vec![0; channels as usize],
+            idle_until: vec![0; queues],
             ending: BinaryHeap::new(),
             leaving: BinaryHeap::new(),
             occupied: 0,
@@ -122,7 +123,7 @@ impl Pool {
     }
 
     /// Puts a sector, whose room was taken, into the queue. Returns whether an older copy waits there in vain.
-    pub(super) fn push(&mut self, channel: u32, unit: u32, piece: Piece, ready: Nanos) -> bool {
+    pub(super) fn push(&mut self, queue: u32, unit: u32, piece: Piece, ready: Nanos) -> bool {
         let place = self.mirror.as_mut().map_or(NO_PLACE, |mirror| mirror.keep(unit, &piece));
         let new = Frame { unit, piece, ready, superseded: NEVER, programmed: NEVER, place };
         let frame = match self.free.pop() {
@@ -136,8 +137,8 @@ impl Pool {
             }
         };
         let older = std::mem::replace(&mut self.newest[unit as usize], frame);
-        self.queues[channel as usize].push_back(frame);
-        self.idle_until[channel as usize] = 0;
+        self.queues[queue as usize].push_back(frame);
+        self.idle_until[queue as usize] = 0;
         match self.frames.get_mut(older as usize) {
             Some(older) => {
                 older.superseded = older.superseded.min(ready);
@@ -150,14 +151,16 @@ impl Pool {
         }
     }
 
-    /// Forgets a sector: it need not reach flash.
+    /// Forgets a sector of a channel: it need not reach flash.
     pub(super) fn forget(&mut self, channel: u32, unit: u32) {
-        self.idle_until[channel as usize] = 0;
-        for &frame in &self.queues[channel as usize] {
-            let frame = &mut self.frames[frame as usize];
-            if frame.unit == unit {
-                frame.superseded = 0;
-                release(&mut self.mirror, frame);
+        for queue in (channel as usize..self.queues.len()).step_by(self.clocks.len()) {
+            self.idle_until[queue] = 0;
+            for &frame in &self.queues[queue] {
+                let frame = &mut self.frames[frame as usize];
+                if frame.unit == unit {
+                    frame.superseded = 0;
+                    release(&mut self.mirror, frame);
+                }
             }
         }
         let newest = std::mem::replace(&mut self.newest[unit as usize], NO_FRAME);
@@ -166,22 +169,22 @@ impl Pool {
         }
     }
 
-    /// Whether nothing begins on the channel until `now`, as far as is known.
-    pub(super) fn is_idle(&self, channel: u32, now: Nanos) -> bool {
-        self.queues[channel as usize].is_empty() || now < self.idle_until[channel as usize]
+    /// Whether nothing of the queue begins until `now`, as far as is known.
+    pub(super) fn is_idle(&self, queue: u32, now: Nanos) -> bool {
+        self.queues[queue as usize].is_empty() || now < self.idle_until[queue as usize]
     }
 
     /// Whether nothing waits in a queue.
-    pub(super) fn is_drained(&self, channel: u32) -> bool {
-        self.queues[channel as usize].is_empty()
+    pub(super) fn is_drained(&self, queue: u32) -> bool {
+        self.queues[queue as usize].is_empty()
     }
 
-    /// Chooses what to program next: up to `limit` sectors of a channel whose planes are free at `free`, all of them
+    /// Chooses what to program next: up to `limit` sectors of a queue whose channel's planes are free at `free`, all of them
     /// ready. Returns when that can begin; a lone sector waits `patience` for others to share its page. `None` if
     /// nothing waits, or nothing can begin until `until`.
     pub(super) fn next_batch(
         &mut self,
-        channel: u32,
+        queue: u32,
         limit: usize,
         free: Nanos,
         patience: Nanos,
@@ -189,11 +192,12 @@ impl Pool {
         batch: &mut Vec<u32>,
     ) -> Option<Nanos> {
         batch.clear();
-        let mut start = free.max(self.clocks[channel as usize]);
-        self.drop_superseded(channel, start);
-        let queue = &self.queues[channel as usize];
-        let deadline = self.frames[*queue.front()? as usize].ready.saturating_add(patience);
-        for &frame in queue {
+        let channel = queue as usize % self.clocks.len();
+        let mut start = free.max(self.clocks[channel]);
+        self.drop_superseded(queue, start);
+        let waiting = &self.queues[queue as usize];
+        let deadline = self.frames[*waiting.front()? as usize].ready.saturating_add(patience);
+        for &frame in waiting {
             let ready = self.frames[frame as usize].ready;
             if batch.len() == limit || (!batch.is_empty() && ready > start.max(deadline)) {
                 break;
@@ -209,17 +213,17 @@ impl Pool {
         // Two versions of a sector may both have been candidates; the older one is superfluous by now.
         batch.retain(|&frame| self.frames[frame as usize].superseded > start);
         if start > until || batch.is_empty() {
-            self.idle_until[channel as usize] = if batch.is_empty() { 0 } else { start };
+            self.idle_until[queue as usize] = if batch.is_empty() { 0 } else { start };
             return None;
         }
-        self.idle_until[channel as usize] = 0;
-        self.clocks[channel as usize] = start;
+        self.idle_until[queue as usize] = 0;
+        self.clocks[channel] = start;
         Some(start)
     }
 
     /// The batch is being programmed. Room for its sectors, and for superseded ones before them, is there at `done`.
-    pub(super) fn programmed(&mut self, channel: u32, batch: &[u32], done: Nanos) {
-        let queue = &mut self.queues[channel as usize];
+    pub(super) fn programmed(&mut self, queue: u32, batch: &[u32], done: Nanos) {
+        let queue = &mut self.queues[queue as usize];
         for &frame in batch {
             let at = queue.iter().position(|&queued| queued == frame).expect("a batch comes from its queue");
             queue.remove(at);
@@ -231,13 +235,13 @@ impl Pool {
     }
 
     /// Removes the frames at the head of a queue that are superseded at `at`.
-    fn drop_superseded(&mut self, channel: u32, at: Nanos) {
-        while let Some(&frame) = self.queues[channel as usize].front() {
+    fn drop_superseded(&mut self, queue: u32, at: Nanos) {
+        while let Some(&frame) = self.queues[queue as usize].front() {
             let superseded = self.frames[frame as usize].superseded;
             if superseded > at.max(self.frames[frame as usize].ready) {
                 return;
             }
-            self.queues[channel as usize].pop_front();
+            self.queues[queue as usize].pop_front();
             release(&mut self.mirror, &mut self.frames[frame as usize]);
             self.ending.push(Reverse((superseded, frame)));
             self.leaving.push(Reverse(superseded));
@@ -261,12 +265,13 @@ impl Pool {
 
     /// Empties the pool.
     pub(super) fn clear(&mut self) {
-        let (units, channels, limit) = (self.newest.len(), self.queues.len(), self.limit);
+        let (units, channels, limit) = (self.newest.len(), self.clocks.len(), self.limit);
+        let handles = self.queues.len() / channels;
         let mut mirror = self.mirror.take();
         if let Some(mirror) = &mut mirror {
             mirror.clear();
         }
-        *self = Self::new(units as u32, channels as u32, limit, mirror);
+        *self = Self::new(units as u32, channels as u32, handles as u32, limit, mirror);
     }
 }
 

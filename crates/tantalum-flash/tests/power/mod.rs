@@ -135,7 +135,8 @@ impl Run<'_> {
         let number = self.ends.len() as u64;
         let mut data = vec![0; count as usize * SECTOR];
         fill(&mut data, sector, number);
-        let outcome = self.model.write(self.now, sector * SECTOR as u64, &data, durable);
+        let handle = number as u32 % self.model.describe().placement_handles;
+        let outcome = self.model.write_placed(self.now, sector * SECTOR as u64, &data, durable, handle);
         assert_eq!(outcome.result, Ok(()));
         assert!(outcome.done > self.now);
         self.latest_done = self.latest_done.max(outcome.done);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tantalum::{Barriers, LogLayout, MetadataWrites, PageCompression, StoreKind, TornPageProtection};
+use tantalum::{Barriers, LogLayout, StoreKind, TornPageProtection};
 use tantalum_flash::{Kind, Profile};
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::tpcc::{Parameters, Scale};
@@ -15,7 +15,7 @@ use crate::{
     micro::Data as Filling,
     probe::{self, Advice, Effort},
     published,
-    scenario::{self, Contents, Data, Drive, Filled, Length, Log, Pages, Scenario, in_use, side_by_side},
+    scenario::{self, Contents, Data, Drive, Filled, Length, Log, Pages, Scenario, Segments, in_use, side_by_side},
 };
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: CHOICE, profiles: DRIVES, run: choice }];
@@ -99,17 +99,13 @@ impl Way {
         };
         // What in-page logging knows of changes is in its log, so that it cannot go on with another.
         let loads_itself = store == StoreKind::InPageLogging;
-        let (segment_bytes, fill_percent, metadata) = (SEGMENT_BYTES, FILL_PERCENT, MetadataWrites::Own);
         Ok(Scenario {
             page_bytes,
             buffer_pool_bytes: BUFFER_BYTES,
             loads_itself,
             pages: match store {
                 StoreKind::InPlace => Pages::InPlace { protection: TornPageProtection::Auto, durable_writes: false },
-                StoreKind::LogStructured => {
-                    let compression = PageCompression::None;
-                    Pages::LogStructured { segment_bytes, fill_percent, metadata, compression }
-                }
+                StoreKind::LogStructured => Pages::LogStructured(Segments::new(SEGMENT_BYTES, FILL_PERCENT)),
                 StoreKind::InPageLogging => Pages::InPageLogging,
             },
             barriers: Barriers::Auto,

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tantalum::{Barriers, MetadataWrites, PageCompression, TornPageProtection};
+use tantalum::{Barriers, MetadataWrites, TornPageProtection};
 use tantalum_flash::{Kind as Device, Profile};
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::tpcc::{Kind, Mix, Parameters, Scale};
@@ -13,7 +13,7 @@ use crate::{
     error::Result,
     finding::{Bound, Findings},
     published,
-    scenario::{self, Contents, Cpu, Data, Drive, Filled, Length, Log, Outcome, Pages, Scenario, Trace},
+    scenario::{self, Contents, Cpu, Data, Drive, Filled, Length, Log, Outcome, Pages, Scenario, Segments, Trace},
     trace::requests::{Analysis, DeviceAnalysis, plots},
 };
 
@@ -97,8 +97,7 @@ const NILFS2: Pages = log_structured(MetadataWrites::Nilfs2);
 const OWN: Pages = log_structured(MetadataWrites::Own);
 
 const fn log_structured(metadata: MetadataWrites) -> Pages {
-    let compression = PageCompression::None;
-    Pages::LogStructured { segment_bytes: SEGMENT_BYTES, fill_percent: 80, metadata, compression }
+    Pages::LogStructured(Segments { metadata, ..Segments::new(SEGMENT_BYTES, 80) })
 }
 
 /// The paper's file systems sent no barriers, and its drives cached writes.

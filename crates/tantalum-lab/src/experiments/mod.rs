@@ -10,6 +10,7 @@ mod durassd;
 mod early_lock_release;
 mod file_systems;
 mod flash_logging;
+mod flash_writes;
 mod in_page_logging;
 mod log_structured;
 mod protections;
@@ -68,6 +69,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         today::EXPERIMENTS,
         protections::EXPERIMENTS,
         space_use::EXPERIMENTS,
+        flash_writes::EXPERIMENTS,
         choice::EXPERIMENTS,
         early_lock_release::EXPERIMENTS,
         cores::EXPERIMENTS,

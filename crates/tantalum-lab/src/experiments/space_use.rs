@@ -1,6 +1,6 @@
 //! How much a log-structured store writes, and how long a write waits for it, as the device gets fuller.
 
-use tantalum::{Barriers, MetadataWrites, PageCompression};
+use tantalum::{Barriers, PageCompression};
 use tantalum_flash::Profile;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::tpcc::{Parameters, Scale};
@@ -10,7 +10,7 @@ use crate::{
     error::Result,
     finding::{Bound, Findings},
     published,
-    scenario::{self, Contents, Data, Drive, Filled, Length, Log, Pages, Scenario},
+    scenario::{self, Contents, Data, Drive, Filled, Length, Log, Pages, Scenario, Segments},
 };
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: SPACE, profiles: DRIVES, run: space_use }];
@@ -35,11 +35,10 @@ const LARGE_BYTES: u64 = 1 << 30;
 fn scenario(drive: &str, drive_bytes: u64, compression: PageCompression, settings: Settings) -> Result<Scenario> {
     let contents = Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed: settings.seed };
     let drive = Drive::new(Profile::named(drive)?.with_capacity(drive_bytes));
-    let metadata = MetadataWrites::Own;
     Ok(Scenario {
         page_bytes: PAGE_BYTES,
         buffer_pool_bytes: BUFFER_BYTES,
-        pages: Pages::LogStructured { segment_bytes: SEGMENT_BYTES, fill_percent: 95, metadata, compression },
+        pages: Pages::LogStructured(Segments { compression, ..Segments::new(SEGMENT_BYTES, 95) }),
         barriers: Barriers::TrustDevice,
         data: Data::Drive(Drive { filled: Filled::All, ..drive }),
         log: Log::Instant(4 << 30),

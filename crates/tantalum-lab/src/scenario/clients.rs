@@ -20,6 +20,7 @@ use tantalum_workloads::{
     driver::{self, Options, Progress, RunReport, Workload},
     linkbench::LinkBench,
     tpcc::{Call, Reads, Tpcc},
+    ycsb::Ycsb,
 };
 
 use super::{
@@ -136,6 +137,10 @@ impl Scenario {
                     (Arc::<AtomicU64>::default(), tpcc.with_reads(Reads::Transaction).with_mix(self.mix));
                 let tpcc = self.charge_calls(tpcc, &calls, devices.mutex.clone());
                 self.run_clients(db, &devices, &recorder, tpcc, &calls, |_| Ok(0))
+            }
+            Contents::Ycsb { chooser, .. } => {
+                let workload = Ycsb::open(&db)?.expect("the image holds a whole load").with_chooser(chooser);
+                self.run_clients(db, &devices, &recorder, workload, &AtomicU64::new(0), |_| Ok(0))
             }
             Contents::Rows { count, operation } => {
                 let Cpu::PerAttempt(cpu) = self.cpu else { unreachable!("rows know attempts only") };

@@ -147,12 +147,16 @@ impl Device for Timed {
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        self.write_placed(offset, buffers, durability, 0)
+    }
+
+    fn write_placed(&self, offset: u64, buffers: &[&[u8]], durability: Durability, handle: u32) -> Result<()> {
         if self.is_over() {
             return Ok(());
         }
         self.contents.write(offset, buffers, durability)?;
         let bytes = buffers.iter().map(|buffer| buffer.len()).sum();
-        self.drive.write(offset, &[&self.zeros[..bytes]], durability)
+        self.drive.write_placed(offset, &[&self.zeros[..bytes]], durability, handle)
     }
 
     fn submit(

@@ -7,9 +7,9 @@ use tantalum_device::Device;
 use tantalum_flash::Contents as Bytes;
 use tantalum_log::{Log, LogOptions, Lsn};
 use tantalum_rt::{Scheduling, Simulation};
-use tantalum_workloads::{LoadProgress, linkbench::LinkBench, tpcc::Tpcc};
+use tantalum_workloads::{LoadProgress, linkbench::LinkBench, tpcc::Tpcc, ycsb::Ycsb};
 
-use super::{Contents, Pages, STACK_BYTES, devices::Instant};
+use super::{Contents, Pages, STACK_BYTES, Segments, devices::Instant};
 use crate::error::Result;
 
 /// Of the log while loading.
@@ -61,10 +61,11 @@ impl Pages {
                     server.expert(|expert| expert.torn_page_protection(protection).durable_page_writes(durable_writes));
                 (server, Devices::on_data_device(data, page_bytes, log)?)
             }
-            Self::LogStructured { metadata, compression, .. } => {
-                let server = server
-                    .page_store(StoreKind::LogStructured)
-                    .expert(|expert| expert.metadata_writes(metadata).page_compression(compression));
+            Self::LogStructured(Segments { metadata, compression, by_lifetime, discards, .. }) => {
+                let server = server.page_store(StoreKind::LogStructured).expert(|expert| {
+                    let expert = expert.metadata_writes(metadata).page_compression(compression);
+                    expert.lifetime_streams(by_lifetime).discard_segments(discards)
+                });
                 (server, Devices { data, double_write: None, log })
             }
             Self::InPageLogging => {
@@ -90,6 +91,7 @@ impl Image {
             let seed = match load.contents {
                 Contents::Tpcc(parameters) => parameters.seed,
                 Contents::LinkBench(parameters) => parameters.seed,
+                Contents::Ycsb { records, .. } => records.seed,
                 Contents::Rows { .. } => unreachable!("each run loads its rows"),
             };
             let simulation = Simulation::new(seed).scheduling(Scheduling::InOrder).stack_size(STACK_BYTES);
@@ -123,13 +125,14 @@ impl Load {
         let data = Instant::new("data", Bytes::in_memory(self.data_bytes));
         let log: Arc<dyn Device> = Instant::new("log", Bytes::in_memory(LOAD_LOG_BYTES));
         let mut server = server(self.page_bytes, self.pool_bytes);
-        if let Pages::LogStructured { segment_bytes, fill_percent, .. } = self.pages {
-            server = server.expert(|expert| expert.segment_bytes(segment_bytes).segment_fill_percent(fill_percent));
+        if let Pages::LogStructured(Segments { bytes, fill_percent, .. }) = self.pages {
+            server = server.expert(|expert| expert.segment_bytes(bytes).segment_fill_percent(fill_percent));
         }
         let db = self.pages.open(server, self.page_bytes, data.clone(), vec![Arc::clone(&log)])?;
         match self.contents {
             Contents::Tpcc(parameters) => drop(Tpcc::load_or_reuse(&db, parameters, LOADERS, progress)?),
             Contents::LinkBench(parameters) => drop(LinkBench::load_or_reuse(&db, parameters, LOADERS, progress)?),
+            Contents::Ycsb { records, .. } => drop(Ycsb::load_or_reuse(&db, records, LOADERS, progress)?),
             Contents::Rows { .. } => unreachable!("each run loads its rows"),
         }
         let bytes = db.check()?.pages_used * u64::from(self.page_bytes);

@@ -28,6 +28,7 @@ use tantalum_rt::{Mutex, simulation::LockCharges};
 use tantalum_workloads::{
     linkbench, map_by_tasks,
     tpcc::{self, Mix},
+    ycsb,
 };
 
 use self::image::{Image, Load};
@@ -76,6 +77,11 @@ pub(crate) struct Scenario {
 pub(crate) enum Contents {
     Tpcc(tpcc::Parameters),
     LinkBench(linkbench::Parameters),
+    /// YCSB's records, and mix A with these favourites.
+    Ycsb {
+        records: ycsb::Parameters,
+        chooser: ycsb::Chooser,
+    },
     /// Small rows, and what clients do with them.
     Rows {
         count: u64,
@@ -87,8 +93,21 @@ pub(crate) enum Contents {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pages {
     InPlace { protection: TornPageProtection, durable_writes: bool },
-    LogStructured { segment_bytes: u32, fill_percent: u32, metadata: MetadataWrites, compression: PageCompression },
+    LogStructured(Segments),
     InPageLogging,
+}
+
+/// How a log-structured store is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segments {
+    pub bytes: u32,
+    pub fill_percent: u32,
+    pub metadata: MetadataWrites,
+    pub compression: PageCompression,
+    /// Whether pages are kept apart by how long they are expected to live.
+    pub by_lifetime: bool,
+    /// Whether the drive is told of segments that are free.
+    pub discards: bool,
 }
 
 /// What pages lie on.
@@ -265,14 +284,21 @@ impl Scenario {
                 Pages::InPlace { .. } => {
                     Pages::InPlace { protection: TornPageProtection::DoubleWrite, durable_writes: false }
                 }
-                Pages::LogStructured { segment_bytes, fill_percent, compression, .. } => {
-                    let metadata = MetadataWrites::default();
-                    Pages::LogStructured { segment_bytes, fill_percent, metadata, compression }
+                Pages::LogStructured(Segments { bytes, fill_percent, compression, .. }) => {
+                    Pages::LogStructured(Segments { compression, ..Segments::new(bytes, fill_percent) })
                 }
                 Pages::InPageLogging => Pages::InPageLogging,
             },
             data_bytes: self.data.bytes(),
         }
+    }
+}
+
+impl Segments {
+    /// As the engine has it.
+    pub const fn new(bytes: u32, fill_percent: u32) -> Self {
+        let (metadata, compression) = (MetadataWrites::Own, PageCompression::None);
+        Self { bytes, fill_percent, metadata, compression, by_lifetime: false, discards: false }
     }
 }
 

@@ -158,6 +158,7 @@ mod tests {
             double_write_slots: 1,
             segments: None,
             compressed_pages: false,
+            lifetime_streams: false,
             protection: Protection::Store,
             session: None,
         }

@@ -167,9 +167,12 @@ fn units(items: &[Item<'_>]) -> u64 {
     items.iter().map(|item| u64::from(item.units())).sum()
 }
 
-/// Puts pages that are stored as they are in front: each of them begins a block then, and is read without those beside it.
-pub fn whole_pages_first(items: &mut [Item<'_>], page_bytes: usize) {
-    items.sort_by_key(|item| item.image.len() < page_bytes);
+/// The pages of each stream. Those that are stored as they are come first: each of them begins a block then, and is read without those
+/// beside it.
+pub fn by_stream<'a>(items: &mut [(Stream, Item<'a>)], page_bytes: usize) -> Vec<(Stream, Vec<Item<'a>>)> {
+    items.sort_by_key(|(stream, item)| (*stream, item.image.len() < page_bytes));
+    let streams = items.chunk_by(|(first, _), (second, _)| first == second);
+    streams.map(|items| (items[0].0, items.iter().map(|(_, item)| *item).collect())).collect()
 }
 
 impl Shared {
@@ -183,24 +186,26 @@ impl Shared {
     }
 
     fn append_all(&self, batches: &[(u64, ImageBatch)]) -> Result<()> {
-        let mut items: Vec<Item<'_>> = batches.iter().flat_map(|(_, images)| images.items()).collect();
-        whole_pages_first(&mut items, self.io.layout.page_bytes());
-        let stamp = {
+        let items = batches.iter().flat_map(|(_, images)| images.items());
+        let mut items: Vec<(Stream, Item<'_>)> = {
             let mut table = self.table.write();
+            let items: Vec<Item<'_>> = items.collect();
             table.clock += units(&items).div_ceil(BLOCK_UNITS.into());
-            table.clock
+            let stamp = table.clock;
+            items.into_iter().map(|item| (table.stream_of_new_page(item.id), Item { stamp, ..item })).collect()
         };
-        items.iter_mut().for_each(|item| item.stamp = stamp);
-        let mut rest = &items[..];
-        while !rest.is_empty() {
-            let slot = self.slot_for_new_pages(units(rest))?;
-            rest = &rest[self.append(slot, rest)?..];
+        for (stream, items) in by_stream(&mut items, self.io.layout.page_bytes()) {
+            let mut rest = &items[..];
+            while !rest.is_empty() {
+                let slot = self.slot_for_new_pages(stream, units(rest))?;
+                rest = &rest[self.append(slot, rest)?..];
+            }
         }
         Ok(())
     }
 
     /// Where new pages of so many units go, or as many as a segment has room for, once there is room for them.
-    fn slot_for_new_pages(&self, units: u64) -> Result<Slot> {
+    fn slot_for_new_pages(&self, stream: Stream, units: u64) -> Result<Slot> {
         let mut waited_since = None;
         loop {
             if self.must_begin() {
@@ -210,7 +215,7 @@ impl Shared {
                 let mut table = self.table.write();
                 let waited = waited_since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
                 let has_room = table.is_exhausted() || table.free_space().has_room_for(units, waited);
-                let slot = has_room.then(|| table.slot_for_new_pages()).flatten();
+                let slot = has_room.then(|| table.slot_for_new_pages(stream)).flatten();
                 (slot, table.is_work_due(), table.is_exhausted())
             };
             if is_work_due {
@@ -252,9 +257,9 @@ impl Shared {
         };
         let items = &items[..items.iter().take(ENTRIES_MAX).take_while(fits).count()];
         assert!(!items.is_empty(), "a segment is left when no page fits any more");
-        let is_hot = slot.stream == Stream::Hot;
+        let is_new = slot.stream.is_of_new_pages();
         let filler_blocks = match self.metadata_writes {
-            MetadataWrites::Nilfs2 if is_hot => {
+            MetadataWrites::Nilfs2 if is_new => {
                 let blocks = nilfs2::metadata_blocks(items.iter().map(|item| item.id), layout.page_blocks());
                 blocks.min(room - units(items).div_ceil(BLOCK_UNITS.into()) as u32)
             }
@@ -284,9 +289,9 @@ impl Shared {
         drop(table);
         Counters::add(&io.counters.appends, 1);
         Counters::add(&io.counters.filler_bytes_written, u64::from(filler_blocks) * BLOCK_BYTES as u64);
-        let moved_or_stored = if is_hot { &io.counters.pages_stored } else { &io.counters.pages_moved };
+        let moved_or_stored = if is_new { &io.counters.pages_stored } else { &io.counters.pages_moved };
         Counters::add(moved_or_stored, items.len() as u64);
-        if is_hot {
+        if is_new {
             Counters::add(&io.counters.bytes_stored, units(items) * UNIT_BYTES as u64);
         }
         Ok(items.len())

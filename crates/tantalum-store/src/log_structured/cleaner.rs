@@ -7,6 +7,8 @@
 //! segment is taken in which it falls least: with the largest `dead^2 * age / live`. What moves goes to a stream of its own, so that
 //! what rarely changes gathers apart from what often does.
 //!
+//! Where pages are kept apart by [lifetime](super::lifetimes), `age` is how long ago the segment was begun.
+//!
 //! The task works the faster the less space is free: all the time when new pages have nearly none left, and at the low-water mark
 //! half of it.
 
@@ -23,12 +25,13 @@ use tantalum_rt::{JoinHandle, Parker, Unparker, now};
 
 use super::{
     Shared,
-    append::{Item, whole_pages_first},
+    append::{Item, by_stream},
     compression,
     layout::{BLOCK_BYTES, BLOCK_UNITS, Extent, UNIT_BYTES},
     maintenance::Maintenance,
     segment_counters::Counters,
-    summary::ENTRIES_MAX,
+    segments::Segment,
+    summary::{ENTRIES_MAX, Stream},
     table::Table,
 };
 use crate::{PageId, Result, page::header};
@@ -208,12 +211,14 @@ struct Survivor {
     crc: u32,
     from: Extent,
     stamp: u64,
+    /// That of the segment from which it was read, if it is known.
+    stream: Option<Stream>,
     image: Vec<u8>,
 }
 
 impl Survivor {
     fn item(&self) -> Item<'_> {
-        let Self { id, lsn, crc, from, stamp, ref image } = *self;
+        let Self { id, lsn, crc, from, stamp, ref image, .. } = *self;
         Item { id, lsn, crc, image, from: Some(from), stamp }
     }
 }
@@ -248,13 +253,18 @@ impl Maintenance<'_> {
             self.touch_map_blocks(victim);
             self.read_survivors(victim, &mut survivors);
         }
-        let mut items: Vec<Item<'_>> = survivors.iter().map(Survivor::item).collect();
-        whole_pages_first(&mut items, io.layout.page_bytes());
-        let mut rest = &items[..];
-        while !rest.is_empty() {
-            let Some(slot) = table.write().slot_for_moved_pages() else { return Ok(0) };
-            let appended = self.shared.append(slot, rest)?;
-            rest = &rest[appended..];
+        let mut items: Vec<(Stream, Item<'_>)> = {
+            let table = table.read();
+            let stream = |survivor: &Survivor| table.stream_of_moved_page(survivor.stream, survivor.stamp);
+            survivors.iter().map(|survivor| (stream(survivor), survivor.item())).collect()
+        };
+        for (stream, items) in by_stream(&mut items, io.layout.page_bytes()) {
+            let mut rest = &items[..];
+            while !rest.is_empty() {
+                let Some(slot) = table.write().slot_for_moved_pages(stream) else { return Ok(0) };
+                let appended = self.shared.append(slot, rest)?;
+                rest = &rest[appended..];
+            }
         }
         let cleaned = victims.len() as u64;
         Counters::add(&io.counters.segments_cleaned, cleaned);
@@ -281,7 +291,7 @@ impl Maintenance<'_> {
     /// Reads the pages of a segment that are live. What cannot be read stays, and the segment with it.
     fn read_survivors(&self, segment: u32, survivors: &mut Vec<Survivor>) {
         let Shared { io, table, .. } = self.shared;
-        let (live, stamp) = {
+        let (live, stamp, stream) = {
             let table = table.read();
             let found = table.segments.get(segment);
             let here = |id: &PageId| {
@@ -291,7 +301,7 @@ impl Maintenance<'_> {
             let mut live: Vec<(Extent, PageId)> = found.pages.iter().filter_map(here).collect();
             live.sort_unstable();
             live.dedup();
-            (live, found.stamp)
+            (live, found.stamp, found.began.map(|(stream, _)| stream))
         };
         let mut page = vec![0; io.layout.page_bytes()];
         let is_near = |a: &(Extent, PageId), b: &(Extent, PageId)| b.0.offset() <= a.0.end() + GAP_BYTES;
@@ -309,7 +319,7 @@ impl Maintenance<'_> {
                 match compression::page_of(image, &mut page).and_then(|()| header::verify(&page, id)) {
                     Ok(()) => {
                         let (lsn, crc) = (header::lsn(&page), header::checksum(&page));
-                        survivors.push(Survivor { id, lsn, crc, from, stamp, image: image.to_vec() });
+                        survivors.push(Survivor { id, lsn, crc, from, stamp, stream, image: image.to_vec() });
                     }
                     Err(what) => self.note_stuck(segment, &format!("page {id}: {what}")),
                 }
@@ -329,13 +339,18 @@ fn choose_victims(table: &Table, most_dead: bool) -> Vec<u32> {
     let layout = table.layout;
     // When cleaning itself may get short of room, what yields most of it.
     let most_dead = most_dead || table.free_space().is_short();
-    let score = |live: u32, stamp: u64| {
+    let by_lifetime = table.has_lifetime_streams();
+    let score = |segment: &Segment| {
+        let live = segment.live_units();
         let (live, dead) = (f64::from(live), f64::from(layout.segment_units() - live));
-        if most_dead { dead } else { dead * dead * ((table.clock - stamp) as f64 + 1.0) / live }
+        // The pages of a lifetime stream are about as old, which says how long they are expected to live, but not which of the stream's
+        // segments has lost most of what it will lose.
+        let since = if by_lifetime { segment.began.map_or(0, |(_, began)| began) } else { segment.stamp };
+        if most_dead { dead } else { dead * dead * ((table.clock - since) as f64 + 1.0) / live }
     };
     let candidates = table.segments.iter().filter(|(number, _)| table.is_cleanable(*number));
     let (mut settled, others): (Vec<_>, Vec<_>) = candidates
-        .map(|(number, segment)| (score(segment.live_units(), segment.stamp), number, segment.live_units()))
+        .map(|(number, segment)| (score(segment), number, segment.live_units()))
         .partition(|(_, number, _)| table.segments.is_settled(*number));
     let better_first = |a: &(f64, u32, u32), b: &(f64, u32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
     // Of many segments, only those are put in order that can be cleaned now.

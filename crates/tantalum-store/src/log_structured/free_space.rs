@@ -27,16 +27,23 @@ pub struct FreeSpace {
     segments: u32,
     free_segments: u32,
     /// Blocks that pages can be appended to before a segment has to become free: what is left of the segments that the streams
-    /// are in, and the free ones. Those that follow the open ones are not counted: there are always two.
+    /// are in, and the free ones. Those that follow the open ones are not counted: there are always as many.
     room: u64,
+    /// The open segments of pages, beside those of one stream, which may be all that is left of `room`.
+    others_open: u32,
 }
 
 impl FreeSpace {
     /// Of a store whose open segments have so many blocks used each.
     pub fn new(layout: Layout, segments: u32, free_segments: u32, used: impl Iterator<Item = u32>) -> Self {
-        let open: u64 = used.map(|used| u64::from(layout.segment_blocks().saturating_sub(used))).sum();
+        let (mut open, mut streams) = (0, 0u32);
+        for used in used {
+            open += u64::from(layout.segment_blocks().saturating_sub(used));
+            streams += 1;
+        }
         let room = u64::from(free_segments) * u64::from(layout.segment_blocks()) + open;
-        Self { layout, segments, free_segments, room }
+        let others_open = streams.saturating_sub(1).max(1);
+        Self { layout, segments, free_segments, room, others_open }
     }
 
     fn in_blocks(self, segments: u32) -> u64 {
@@ -44,7 +51,7 @@ impl FreeSpace {
     }
 
     fn held_back(self) -> u64 {
-        self.in_blocks(self.layout.cleaning_reserve(self.segments) + 1)
+        self.in_blocks(self.layout.cleaning_reserve(self.segments) + self.others_open)
     }
 
     fn enough(self) -> u64 {

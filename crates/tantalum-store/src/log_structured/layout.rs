@@ -5,7 +5,8 @@ use tantalum_device::Device;
 
 use super::{
     map::{CHUNKS_MAX, ENTRIES},
-    summary::ENTRIES_MAX,
+    root::{FIRST_STREAMS, directories_max},
+    summary::{ENTRIES_MAX, Stream},
 };
 use crate::{SegmentSizes, Superblock};
 
@@ -309,6 +310,17 @@ impl Layout {
         // A map is in two copies while a checkpoint replaces it, and one that was replaced leaves holes.
         let fixed = OPEN_SEGMENTS + RESTART_SEGMENTS + CLEANING_SEGMENTS + SLACK_SEGMENTS;
         fixed + self.map_segments(4, segments)
+    }
+
+    /// The streams of pages that so many segments bear: as many as leave the pages that there is room for.
+    pub fn page_streams(&self, segments: u32) -> usize {
+        let all = Stream::OF_PAGES.len();
+        let more = 2 * (all - FIRST_STREAMS) as u32;
+        let capacity = self.capacity_pages(segments);
+        let sparing = segments.saturating_sub(self.reserve(segments) + more);
+        let has_segments = u64::from(sparing) * u64::from(self.pages_per_segment()) >= capacity;
+        let has_directories = capacity <= (directories_max(all) * ENTRIES * ENTRIES) as u64;
+        if has_segments && has_directories { all } else { FIRST_STREAMS }
     }
 
     fn segments_min(&self) -> u32 {

@@ -69,8 +69,10 @@ impl<'s> Maintenance<'s> {
         {
             let mut table = shared.table.write();
             table.forget_exhausted();
-            let Table { streams, segments, .. } = &mut *table;
-            if !streams.begin(segments, Random::with_seed(random_seed()).u64(..)) {
+            let (streams, reserve) = shared.page_streams(&table);
+            let session = Random::with_seed(random_seed()).u64(..);
+            let Table { streams: begun, segments, .. } = &mut *table;
+            if !begun.begin(streams, reserve, segments, session) {
                 return Err(shared.io.full());
             }
         }
@@ -110,6 +112,12 @@ impl<'s> Maintenance<'s> {
 
     fn snapshot(&self) -> Snapshot {
         let mut table = self.shared.table.write();
+        if !table.streams.pages.is_empty() {
+            let (streams, reserve) = self.shared.page_streams(&table);
+            let Table { streams: begun, segments, .. } = &mut *table;
+            // Later, if there are too few free segments now.
+            let _are_added = begun.add(streams, reserve, segments);
+        }
         let chunks = table.map.take_dirty(0);
         table.clock_at_checkpoint = table.clock;
         let root = Root {
@@ -117,7 +125,7 @@ impl<'s> Maintenance<'s> {
             session: table.streams.session,
             sequence: table.streams.sequence,
             clock: table.clock,
-            positions: table.streams.pages,
+            positions: table.streams.pages.clone(),
             directories: Vec::new(),
         };
         Snapshot { chunks, root, taken: table.segments.take_checkpoint() }
@@ -148,6 +156,7 @@ impl<'s> Maintenance<'s> {
         io.device.flush()?;
         root.write(&*io.device, io.layout, io.database, &mut self.root.whole_slot)?;
         self.root.checkpoint = root.number;
+        let named = root.positions.len();
         Counters::add(&io.counters.checkpoints, 1);
         for counter in [&io.counters.bytes_written, &io.counters.map_bytes_written] {
             Counters::add(counter, SLOTS * BLOCK_BYTES as u64);
@@ -159,6 +168,7 @@ impl<'s> Maintenance<'s> {
             }
         }
         table.segments.settle(taken);
+        table.streams.durable = named;
         Ok(())
     }
 
@@ -168,7 +178,7 @@ impl<'s> Maintenance<'s> {
         let freed = {
             let mut table = table.write();
             let freed = table.segments.to_free();
-            freed.iter().for_each(|segment| table.segments.begin_to_free(*segment));
+            freed.iter().for_each(|segment| table.begin_to_free(*segment));
             if !freed.is_empty() {
                 table.forget_exhausted();
             }

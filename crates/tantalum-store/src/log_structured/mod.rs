@@ -30,6 +30,7 @@ mod compaction_tests;
 mod compression;
 mod free_space;
 pub mod layout;
+mod lifetimes;
 mod maintenance;
 pub mod map;
 mod nilfs2;
@@ -60,7 +61,7 @@ pub use compression::PageCompression;
 use layout::{Extent, Layout, UNIT_BYTES};
 use maintenance::{Maintenance, RootState};
 pub use nilfs2::MetadataWrites;
-use root::Root;
+use root::{FIRST_STREAMS, Root};
 use segment_counters::Counters;
 pub use segment_counters::LogStructuredStats;
 use segment_io::SegmentIo;
@@ -95,6 +96,8 @@ struct Shared {
     io: SegmentIo,
     metadata_writes: MetadataWrites,
     compression: PageCompression,
+    /// Whether there may be more than two streams of pages, of which older programs know nothing.
+    by_lifetime: bool,
     table: RwLock<Table>,
     batches: BatchQueue,
     /// Held through a [`Maintenance`].
@@ -107,6 +110,15 @@ struct Shared {
 impl Shared {
     fn must_begin(&self) -> bool {
         self.must_begin.load(Ordering::Acquire)
+    }
+
+    /// The streams of pages that there should be, and the free segments that those beyond the first leave.
+    fn page_streams(&self, table: &Table) -> (usize, u32) {
+        let (layout, count) = (self.io.layout, table.segments.count());
+        // What is packed is to take little space.
+        let has_more = self.by_lifetime && !table.segments.opens_first();
+        let streams = if has_more { layout.page_streams(count) } else { FIRST_STREAMS };
+        (streams, layout.cleaning_reserve(count))
     }
 }
 
@@ -157,6 +169,7 @@ impl LogStructuredStore {
             io,
             metadata_writes: options.metadata_writes,
             compression: options.compression,
+            by_lifetime: options.by_lifetime,
             batches: BatchQueue::default(),
             maintenance: Mutex::default(),
             must_begin: AtomicBool::new(true),
@@ -316,6 +329,7 @@ impl LogStructuredStore {
         let (unit, segment_units) = (UNIT_BYTES as u64, self.shared.io.layout.segment_units());
         counts.segments = table.segments.count().into();
         counts.free_segments = table.segments.free().into();
+        counts.page_streams = table.streams.durable as u64;
         counts.empty_segments = table.segments.empty().into();
         for (_, segment) in table.segments.iter() {
             counts.live_bytes += u64::from(segment.live_units()) * unit;

@@ -47,12 +47,10 @@ impl Recovery<'_> {
         table.map = self.read_map(&root)?;
         self.count_live(&mut table)?;
         let mut appends = Vec::new();
-        if let Some(positions) = root.positions {
-            for (stream, position) in [Stream::Hot, Stream::Cold].into_iter().zip(positions) {
-                let followed = self.follow(stream, root.session, position, table.segments.count())?;
-                followed.segments.iter().for_each(|segment| table.segments.adopt_followed(*segment));
-                appends.extend(followed.appends);
-            }
+        for (stream, position) in Stream::OF_PAGES.into_iter().zip(root.positions) {
+            let followed = self.follow(stream, root.session, position, table.segments.count())?;
+            followed.segments.iter().for_each(|segment| table.segments.adopt_followed(*segment));
+            appends.extend(followed.appends);
         }
         // As they were begun: an append that cleaning made finds the map as it was then, or a newer page.
         appends.sort_unstable_by_key(|append| append.sequence);
@@ -67,7 +65,7 @@ impl Recovery<'_> {
         table.clock_at_checkpoint = root.clock.min(table.clock);
         // As before the crash: opening needs segments before it can take a checkpoint.
         for segment in table.segments.to_free() {
-            table.segments.begin_to_free(segment);
+            table.begin_to_free(segment);
             table.segments.end_freeing(segment);
         }
         Counters::add(&self.io.counters.appends_rolled_forward, appends.len() as u64);

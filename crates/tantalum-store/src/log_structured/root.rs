@@ -9,15 +9,29 @@ use tantalum_device::{AlignedBuffer, Device, Durability};
 use super::{
     layout::{BLOCK_BYTES, Layout, Place, SLOTS},
     layout::{FIRST_VERSION, Kind, TAG, u32_at, u64_at},
+    summary::Stream,
 };
 use crate::{Result, error};
 
-const KIND: Kind = Kind { magic: *b"TNTLROOT", newest_version: FIRST_VERSION };
+/// The version with more than two streams of pages.
+const VERSION_OF_STREAMS: u16 = 2;
+const KIND: Kind = Kind { magic: *b"TNTLROOT", newest_version: VERSION_OF_STREAMS };
 const POSITIONS: usize = 80;
 const POSITION_BYTES: usize = 24;
-const DIRECTORIES: usize = 128;
+/// The streams of pages in the first version.
+pub const FIRST_STREAMS: usize = 2;
 /// Blocks of level 1 that a root has at most.
-pub const DIRECTORIES_MAX: usize = (BLOCK_BYTES - DIRECTORIES) / 8;
+pub const DIRECTORIES_MAX: usize = directories_max(FIRST_STREAMS);
+
+/// Where the map's blocks of level 1 stand behind the positions of so many streams.
+const fn directories_at(streams: usize) -> usize {
+    POSITIONS + streams * POSITION_BYTES
+}
+
+/// Blocks of level 1 that a root with so many streams of pages has at most.
+pub const fn directories_max(streams: usize) -> usize {
+    (BLOCK_BYTES - directories_at(streams)) / 8
+}
 
 /// Where a stream goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +57,8 @@ pub struct Root {
     pub sequence: u64,
     /// Blocks of pages stored, ever.
     pub clock: u64,
-    /// Where new pages and moved ones go on; `None` before the first.
-    pub positions: Option<[Position; 2]>,
+    /// Where each stream of pages goes on; empty before the first.
+    pub positions: Vec<Position>,
     /// The map's blocks of level 1.
     pub directories: Vec<Option<Place>>,
 }
@@ -52,26 +66,33 @@ pub struct Root {
 impl Root {
     /// That of an empty store.
     pub fn empty() -> Self {
-        Self { number: 1, session: 0, sequence: 1, clock: 0, positions: None, directories: Vec::new() }
+        Self { number: 1, session: 0, sequence: 1, clock: 0, positions: Vec::new(), directories: Vec::new() }
     }
 
     /// As it is written.
     pub fn encode(&self, database: u128) -> AlignedBuffer {
-        assert!(self.directories.len() <= DIRECTORIES_MAX, "a root has at most {DIRECTORIES_MAX} directories");
+        let streams = self.positions.len().max(FIRST_STREAMS);
+        let most = directories_max(streams);
+        assert!(self.directories.len() <= most, "a root with {streams} streams has at most {most} directories");
         let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
-        let block = KIND.begin(&mut bytes, FIRST_VERSION, database);
-        block[TAG] = u8::from(self.positions.is_some());
+        let (version, tag) = match self.positions.len() {
+            0 => (FIRST_VERSION, 0),
+            FIRST_STREAMS => (FIRST_VERSION, 1),
+            _ => (VERSION_OF_STREAMS, streams as u8),
+        };
+        let block = KIND.begin(&mut bytes, version, database);
+        block[TAG] = tag;
         for (at, value) in [(32, self.number), (40, self.session), (48, self.sequence), (56, self.clock)] {
             block[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         block[64..68].copy_from_slice(&(self.directories.len() as u32).to_le_bytes());
-        for (position, at) in self.positions.iter().flatten().zip((POSITIONS..).step_by(POSITION_BYTES)) {
+        for (position, at) in self.positions.iter().zip((POSITIONS..).step_by(POSITION_BYTES)) {
             for (at, value) in [(at, position.segment), (at + 4, position.block), (at + 8, position.next)] {
                 block[at..at + 4].copy_from_slice(&value.to_le_bytes());
             }
             block[at + 16..at + 24].copy_from_slice(&position.after.to_le_bytes());
         }
-        for (place, bytes) in self.directories.iter().zip(block[DIRECTORIES..].chunks_exact_mut(8)) {
+        for (place, bytes) in self.directories.iter().zip(block[directories_at(streams)..].chunks_exact_mut(8)) {
             bytes.copy_from_slice(&place.map_or(0, |place| place.0).to_le_bytes());
         }
         KIND.seal(block);
@@ -85,9 +106,18 @@ impl Root {
 
     /// Reads a root of the database. `None` if these bytes are none.
     pub fn decode(block: &[u8], database: u128) -> Option<Self> {
-        let (block, _) = KIND.open(block, database)?;
+        let (block, version) = KIND.open(block, database)?;
+        let positions = match (version, block[TAG]) {
+            (FIRST_VERSION, 0) => 0,
+            (FIRST_VERSION, _) => FIRST_STREAMS,
+            (_, streams) => usize::from(streams),
+        };
+        if positions > Stream::OF_PAGES.len() {
+            return None;
+        }
+        let streams = positions.max(FIRST_STREAMS);
         let directories = u32_at(block, 64) as usize;
-        if directories > DIRECTORIES_MAX {
+        if directories > directories_max(streams) {
             return None;
         }
         let position = |stream: usize| {
@@ -99,7 +129,8 @@ impl Root {
                 after: u64_at(block, at + 16),
             }
         };
-        let place = |index: usize| Some(Place(u64_at(block, DIRECTORIES + 8 * index))).filter(|place| place.0 != 0);
+        let place =
+            |index: usize| Some(Place(u64_at(block, directories_at(streams) + 8 * index))).filter(|place| place.0 != 0);
         let directories: Vec<Option<Place>> = (0..directories).map(place).collect();
         if directories.iter().flatten().any(|place| !place.is_possible()) {
             return None;
@@ -109,7 +140,7 @@ impl Root {
             session: u64_at(block, 40),
             sequence: u64_at(block, 48),
             clock: u64_at(block, 56),
-            positions: (block[TAG] != 0).then(|| [position(0), position(1)]),
+            positions: (0..positions).map(position).collect(),
             directories,
         })
     }
@@ -213,7 +244,7 @@ mod tests {
             session: 6,
             sequence: 7,
             clock: 8,
-            positions: Some([position(1), position(10)]),
+            positions: vec![position(1), position(10)],
             directories: vec![Some(Place(44)), None, Some(Place(45))],
         };
         let block = root.encode(1);
@@ -225,5 +256,13 @@ mod tests {
         let mut damaged = block.clone();
         damaged[4000] ^= 1;
         assert_eq!(Root::decode(&damaged, 1), None);
+        assert_eq!(block[12..14], [1, 0], "older programs read it");
+        let all = Root { positions: (1..7).map(position).collect(), ..root };
+        let block = all.encode(1);
+        assert_eq!((&block[12..14], Root::decode(&block, 1)), (&[2, 0][..], Some(all)));
+        let mut impossible = block.clone();
+        impossible[TAG] = 7;
+        Root::repair_checksum(&mut impossible);
+        assert_eq!(Root::decode(&impossible, 1), None, "no version has so many streams");
     }
 }

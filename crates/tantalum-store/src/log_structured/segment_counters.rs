@@ -70,6 +70,9 @@ tantalum_rt::statistics! {
             free_segments: u64,
             /// Of them, open.
             open_segments: u64,
+            /// Streams that pages are appended to: those that are stored, and those that cleaning moved, by how long they are expected to
+            /// live.
+            page_streams: u64,
             /// Of them, those that the next checkpoint of the map frees: nothing in them is live.
             empty_segments: u64,
             /// Of them, those with pages that cannot be read, and so not moved.

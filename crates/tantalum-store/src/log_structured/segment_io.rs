@@ -16,7 +16,7 @@ use super::{
     compression,
     layout::{BLOCK_BYTES, Extent, Layout},
     segment_counters::Counters,
-    summary::Summary,
+    summary::{Stream, Summary},
 };
 use crate::{Error, PageId, Result, error};
 
@@ -29,6 +29,8 @@ pub struct SegmentIo {
     /// The device's, in bytes.
     logical_block: u64,
     discards: AtomicBool,
+    /// Placement handles of the device.
+    placement_handles: u32,
     /// Shared by what reads; alone when segments are cut off, which a task may still read that has looked up a place before.
     cutting: RwLock<()>,
     /// The pages that there was room for before segments were cut off.
@@ -52,6 +54,7 @@ impl SegmentIo {
     pub fn new(device: Arc<dyn Device>, layout: Layout, database: u128, discards: bool) -> Self {
         Self {
             logical_block: device.capabilities().logical_block.into(),
+            placement_handles: device.capabilities().placement_handles,
             device,
             layout,
             database,
@@ -133,9 +136,18 @@ impl SegmentIo {
         summary.encode(&mut buffer, self.database, self.layout.page_units());
         fill(&mut buffer[BLOCK_BYTES..]);
         let at = self.layout.place(summary.segment, summary.block);
-        self.device.write(at.offset(), &[&buffer], durability)?;
+        self.device.write_placed(at.offset(), &[&buffer], durability, self.placement_handle(summary.stream))?;
         Counters::add(&self.counters.bytes_written, buffer.len() as u64);
         Ok(blocks)
+    }
+
+    /// The placement handle of a stream's segments: one of its own, if there are enough. What is written over in its place, and pages of
+    /// others on the same device, has the first one.
+    fn placement_handle(&self, stream: Stream) -> u32 {
+        match self.placement_handles {
+            0 | 1 => 0,
+            handles => 1 + stream as u32 % (handles - 1),
+        }
     }
 
     /// Has the device give back the space of a segment, which is free.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::layout::BLOCK_UNITS;
+use super::{layout::BLOCK_UNITS, summary::Stream};
 use crate::PageId;
 
 /// What a segment is used for.
@@ -33,6 +33,8 @@ pub struct Segment {
     pub map_blocks: u32,
     /// When the youngest of its pages was stored, counted in blocks of pages stored.
     pub stamp: u64,
+    /// The stream of its appends, and when the first was made, on the clock of `stamp`; `None` if that was before the store was opened.
+    pub began: Option<(Stream, u64)>,
     /// Changes when it becomes free: what was read from it before and after may be different things.
     pub generation: u64,
     /// Pages that were appended here; the map says of which that still holds.
@@ -125,6 +127,11 @@ impl Segments {
     /// From now on, until it is called again, whether the first free segment is opened each time instead of all in turn.
     pub fn open_first(&mut self, opens_first: bool) {
         self.opens_first = opens_first;
+    }
+
+    /// Whether the first free segment is opened each time.
+    pub fn opens_first(&self) -> bool {
+        self.opens_first
     }
 
     /// Opens none of the segments from `end` on any more, all of which are free.

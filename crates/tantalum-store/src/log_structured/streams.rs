@@ -1,21 +1,27 @@
 //! The streams that appends go to: new pages, pages that the cleaner moved, and blocks of the map.
 //!
+//! Pages that are expected to be stored again at about the same time belong together, so that their segment dies at once: so there are
+//! several streams of either kind, if there are segments enough ([`lifetimes`](super::lifetimes) chooses among them).
+//!
 //! Invariants:
 //! - a stream of pages always has the segment after its open one, opened before: each append names it, so that recovery finds the
 //!   way without a checkpoint
+//! - a stream of pages is used only if the newest durable root names it
 //! - in a session, an append's number is higher than that of every earlier one, on whatever stream
 
 use super::{
     layout::Layout,
-    root::Position,
+    root::{FIRST_STREAMS, Position},
     segments::Segments,
     summary::{Entry, Stream, Summary},
 };
 
 #[derive(Debug, Default)]
 pub struct Streams {
-    /// Where new pages and moved ones go on; `None` until something is stored.
-    pub pages: Option<[Position; 2]>,
+    /// Where each stream of pages goes on; empty until something is stored.
+    pub pages: Vec<Position>,
+    /// How many of them the newest durable root names.
+    pub durable: usize,
     /// The open segment of the map, and the blocks of it that are used.
     map: Option<(u32, u32)>,
     /// The present session: a random number, drawn when the streams begin.
@@ -46,36 +52,51 @@ impl Slot {
 }
 
 impl Streams {
-    /// Begins all streams in fresh segments, after closing those that were open. False if too few are free.
-    pub fn begin(&mut self, segments: &mut Segments, session: u64) -> bool {
-        for Position { segment, block, next, .. } in self.pages.take().into_iter().flatten() {
+    /// Begins so many streams of pages in fresh segments, after closing those that were open; fewer if too few segments are free for
+    /// all, beside `reserve` others. False if they are too few for the first ones.
+    pub fn begin(&mut self, streams: usize, reserve: u32, segments: &mut Segments, session: u64) -> bool {
+        for Position { segment, block, next, .. } in self.pages.drain(..) {
             segments.close(segment, block > 0);
             segments.close(next, false);
         }
         if let Some((segment, block)) = self.map.take() {
             segments.close_map(segment, block > 0);
         }
-        let opened: Vec<u32> = std::iter::from_fn(|| segments.open(0)).take(4).collect();
-        let &[hot, after_hot, cold, after_cold] = &opened[..] else {
+        self.durable = 0;
+        if !self.add(FIRST_STREAMS, 0, segments) {
+            return false;
+        }
+        self.add(streams, reserve, segments);
+        self.session = session;
+        true
+    }
+
+    /// Begins streams of pages until there are so many. False, and none is begun, if too few segments are free, beside `reserve`
+    /// others.
+    pub fn add(&mut self, streams: usize, reserve: u32, segments: &mut Segments) -> bool {
+        let missing = streams.saturating_sub(self.pages.len());
+        let opened: Vec<u32> = std::iter::from_fn(|| segments.open(reserve)).take(2 * missing).collect();
+        if opened.len() < 2 * missing {
             opened.into_iter().for_each(|segment| segments.close(segment, false));
             return false;
-        };
-        let position = |segment, next| Position { segment, block: 0, next, after: 0 };
-        self.pages = Some([position(hot, after_hot), position(cold, after_cold)]);
-        self.session = session;
+        }
+        let position = |pair: &[u32]| Position { segment: pair[0], block: 0, next: pair[1], after: 0 };
+        self.pages.extend(opened.chunks_exact(2).map(position));
         true
     }
 
     /// The number of the newest append of new pages that is durable; 0 if there is none since the streams have begun.
     pub fn newest_append(&self) -> u64 {
-        self.pages.map_or(0, |[hot, _]| hot.after)
+        let of_new_pages = self.pages.iter().zip(Stream::OF_PAGES).filter(|(_, stream)| stream.is_of_new_pages());
+        of_new_pages.map(|(position, _)| position.after).max().unwrap_or(0)
     }
 
     /// Where a stream of pages goes on, after it has moved to its next segment if it must. `None` if there is no segment to follow
     /// that, beside `reserve` others.
     pub fn next_slot(&mut self, stream: Stream, segments: &mut Segments, layout: Layout, reserve: u32) -> Option<Slot> {
-        let positions = self.pages.as_mut().expect("streams are begun before anything is appended");
-        let position = &mut positions[stream as usize];
+        let number = stream.number();
+        assert!(number < self.durable, "a stream is used when a durable root names it");
+        let position = &mut self.pages[number];
         if !layout.has_room(position.block) {
             let following = segments.open(reserve)?;
             segments.close(position.segment, true);
@@ -109,14 +130,14 @@ impl Streams {
 
     /// Notes that an append took so many blocks.
     pub fn advance(&mut self, slot: &Slot, blocks: u32) {
-        match (slot.stream, &mut self.pages, &mut self.map) {
-            (Stream::Map, _, Some((_, block))) => *block += blocks,
-            (_, Some(positions), _) => {
-                let position = &mut positions[slot.stream as usize];
+        match (slot.stream, &mut self.map) {
+            (Stream::Map, Some((_, block))) => *block += blocks,
+            (Stream::Map, None) => unreachable!("an append was made to a stream that is open"),
+            (stream, _) => {
+                let position = &mut self.pages[stream.number()];
                 position.block += blocks;
                 position.after = slot.sequence;
             }
-            _ => unreachable!("an append was made to a stream that is open"),
         }
     }
 }
@@ -132,7 +153,9 @@ mod tests {
         let layout = Layout::new(&*device, 4096, SegmentSizes { segment: 9 * 4096, fill_percent: 60 }).unwrap();
         let (mut streams, mut segments) = (Streams::default(), Segments::default());
         segments.grow(6);
-        assert!(streams.begin(&mut segments, 1));
+        assert!(streams.begin(6, 0, &mut segments, 1));
+        assert_eq!(streams.pages.len(), 2, "there are too few segments for more");
+        streams.durable = 2;
         let first = streams.next_slot(Stream::Hot, &mut segments, layout, 0).unwrap();
         streams.advance(&first, layout.segment_blocks());
         assert!(streams.next_slot(Stream::Hot, &mut segments, layout, 2).is_none(), "two are free, and kept");
@@ -147,7 +170,10 @@ mod tests {
     fn streams_that_cannot_begin_leave_all_segments_free() {
         let (mut streams, mut segments) = (Streams::default(), Segments::default());
         segments.grow(3);
-        assert!(!streams.begin(&mut segments, 1));
-        assert_eq!((segments.free(), streams.pages), (3, None));
+        assert!(!streams.begin(2, 0, &mut segments, 1));
+        assert_eq!((segments.free(), streams.pages.len()), (3, 0));
+        segments.grow(13);
+        assert!(streams.begin(6, 1, &mut segments, 1));
+        assert_eq!((segments.free(), streams.pages.len(), streams.durable), (1, 6, 0));
     }
 }

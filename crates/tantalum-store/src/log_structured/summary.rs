@@ -27,26 +27,52 @@ const NONE: u32 = u32::MAX;
 /// Where appends go one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stream {
-    /// Pages as they are stored.
+    /// Pages as they are stored; where there is also `Lasting`, those that are expected to be stored again soon.
     Hot = 0,
-    /// Pages that cleaning moved: they have not changed for a while.
+    /// Pages that cleaning moved: they have not changed for a while. Where there are the streams after it, those that came from `Hot`.
     Cold = 1,
     /// Parts of the map.
     Map = 2,
+    /// Pages as they are stored, of which nothing is known, or that are not expected to be stored again soon.
+    Lasting = 3,
+    /// Pages that cleaning moved, and that were stored not long ago, longer ago, and very long ago.
+    Cold1 = 4,
+    Cold2 = 5,
+    Cold3 = 6,
 }
 
 impl Stream {
+    /// Those for pages, in the order of their use: the first two, or all.
+    pub const OF_PAGES: [Self; 6] = [Self::Hot, Self::Cold, Self::Lasting, Self::Cold1, Self::Cold2, Self::Cold3];
+
     /// What it is called.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hot => "hot",
             Self::Cold => "cold",
             Self::Map => "map",
+            Self::Lasting => "lasting",
+            Self::Cold1 => "cold-1",
+            Self::Cold2 => "cold-2",
+            Self::Cold3 => "cold-3",
         }
     }
 
+    /// Whether it is for pages as they are stored.
+    pub fn is_of_new_pages(self) -> bool {
+        matches!(self, Self::Hot | Self::Lasting)
+    }
+
+    /// Its place among those for pages.
+    ///
+    /// # Panics
+    /// If it is the map's.
+    pub fn number(self) -> usize {
+        Self::OF_PAGES.iter().position(|stream| *stream == self).expect("a stream of pages")
+    }
+
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Hot, Self::Cold, Self::Map].into_iter().find(|stream| *stream as u8 == byte)
+        Self::OF_PAGES.into_iter().chain([Self::Map]).find(|stream| *stream as u8 == byte)
     }
 }
 

@@ -7,7 +7,9 @@
 use super::{
     free_space::FreeSpace,
     layout::{Extent, Layout, Place},
+    lifetimes::Lifetimes,
     map::PageMap,
+    root::FIRST_STREAMS,
     segments::{Segments, State},
     streams::{Slot, Streams},
     summary::{Entry, Stream, Summary},
@@ -20,6 +22,7 @@ pub struct Table {
     pub map: PageMap,
     pub segments: Segments,
     pub streams: Streams,
+    pub lifetimes: Lifetimes,
     /// Blocks that all pages stored so far have taken, since the store was made.
     pub clock: u64,
     /// What `clock` was at the last checkpoint.
@@ -39,6 +42,7 @@ impl Table {
             map: PageMap::default(),
             segments: Segments::default(),
             streams: Streams::default(),
+            lifetimes: Lifetimes::default(),
             clock: 0,
             clock_at_checkpoint: 0,
             left_map_blocks: Vec::new(),
@@ -71,26 +75,61 @@ impl Table {
 
     /// How much space is free now.
     pub fn free_space(&self) -> FreeSpace {
-        let used = self.streams.pages.iter().flatten().map(|position| position.block);
+        let used = self.streams.pages.iter().map(|position| position.block);
         FreeSpace::new(self.layout, self.segments.count(), self.segments.free(), used)
     }
 
-    /// Where new pages go on, if cleaning leaves them the space.
-    pub fn slot_for_new_pages(&mut self) -> Option<Slot> {
-        let reserve = self.layout.cleaning_reserve(self.segments.count());
-        self.streams.next_slot(Stream::Hot, &mut self.segments, self.layout, reserve)
+    /// Whether pages are kept apart by how long they are expected to live.
+    pub fn has_lifetime_streams(&self) -> bool {
+        self.streams.durable > FIRST_STREAMS
     }
 
-    /// Where moved pages go on. They leave some segments free; but if nothing was stored since the streams have begun, and so nothing
+    /// The stream that a page goes to which is stored now.
+    pub fn stream_of_new_page(&self, id: PageId) -> Stream {
+        if !self.has_lifetime_streams() {
+            return Stream::Hot;
+        }
+        let last = self.map.get(id).and_then(|extent| self.layout.segment_of(extent));
+        let lived = last.map(|segment| self.clock.saturating_sub(self.segments.get(segment).stamp));
+        self.lifetimes.stream_of_new_page(lived)
+    }
+
+    /// The stream that a page goes to which cleaning moves, if it was stored at that time.
+    pub fn stream_of_moved_page(&self, from: Option<Stream>, stamp: u64) -> Stream {
+        if !self.has_lifetime_streams() {
+            return Stream::Cold;
+        }
+        self.lifetimes.stream_of_moved_page(from, self.clock.saturating_sub(stamp))
+    }
+
+    /// A segment that is not needed any more will be free.
+    pub fn begin_to_free(&mut self, segment: u32) {
+        if let Some((Stream::Hot, begun)) = self.segments.get(segment).began {
+            self.lifetimes.note_freed(self.clock.saturating_sub(begun));
+        }
+        self.segments.begin_to_free(segment);
+    }
+
+    /// Where new pages go on, if cleaning leaves them the space: in their stream, or in the first one if that is not used any more.
+    pub fn slot_for_new_pages(&mut self, stream: Stream) -> Option<Slot> {
+        let stream = if stream.number() < self.streams.durable { stream } else { Stream::Hot };
+        let reserve = self.layout.cleaning_reserve(self.segments.count());
+        self.streams.next_slot(stream, &mut self.segments, self.layout, reserve)
+    }
+
+    /// Where moved pages go on: in their stream, or if there is no segment for it, in any that has room. They leave some segments free; but if nothing was stored since the streams have begun, and so nothing
     /// will be before there is room for it, they may take those with which the streams could begin once more: those that were
     /// begun in vain are free again then.
-    pub fn slot_for_moved_pages(&mut self) -> Option<Slot> {
+    pub fn slot_for_moved_pages(&mut self, stream: Stream) -> Option<Slot> {
         let count = self.segments.count();
         let reserve = match self.streams.newest_append() {
             0 => self.layout.checkpoint_reserve(count),
             _ => self.layout.restart_reserve(count),
         };
-        self.streams.next_slot(Stream::Cold, &mut self.segments, self.layout, reserve)
+        let moved = || Stream::OF_PAGES.into_iter().filter(|stream| !stream.is_of_new_pages());
+        let streams = [stream].into_iter().chain(moved()).filter(|stream| stream.number() < self.streams.durable);
+        let streams: Vec<Stream> = streams.collect();
+        streams.into_iter().find_map(|stream| self.streams.next_slot(stream, &mut self.segments, self.layout, reserve))
     }
 
     /// Where blocks of the map go on.
@@ -112,7 +151,7 @@ impl Table {
 
     /// How much space would be free if all segments from `end` on were cut off, as those that are used are free.
     pub fn free_space_before(&self, end: u32) -> FreeSpace {
-        let used = self.streams.pages.iter().flatten().map(|position| position.block);
+        let used = self.streams.pages.iter().map(|position| position.block);
         FreeSpace::new(self.layout, end, self.segments.free_before(end), used)
     }
 
@@ -156,6 +195,7 @@ impl Table {
         }
         let found = self.segments.get_mut(summary.segment);
         found.stamp = found.stamp.max(summary.stamp);
+        found.began.get_or_insert((summary.stream, self.clock));
     }
 
     /// Notes that a block of the map is not needed there any more.
@@ -185,6 +225,6 @@ impl Table {
 
     /// Whether the cleaner has something to do: there is little room, or the last checkpoint is long ago.
     pub fn is_work_due(&self) -> bool {
-        self.streams.pages.is_some() && (self.free_space().is_low() || self.is_checkpoint_due())
+        !self.streams.pages.is_empty() && (self.free_space().is_low() || self.is_checkpoint_due())
     }
 }

@@ -37,14 +37,14 @@ fn device() -> Arc<MemoryDevice> {
     device_of(SEGMENTS, MemoryProfile::default())
 }
 
-fn slow_device(seed: u64) -> Arc<MemoryDevice> {
+fn slow_device(segments: u32, seed: u64) -> Arc<MemoryDevice> {
     let profile = MemoryProfile {
         write_latency: Duration::from_micros(20)..Duration::from_micros(200),
         flush_latency: Duration::from_micros(50)..Duration::from_micros(300),
         seed,
         ..MemoryProfile::default()
     };
-    device_of(SEGMENTS, profile)
+    device_of(segments, profile)
 }
 
 pub(super) fn device_of(segments: u32, profile: MemoryProfile) -> Arc<MemoryDevice> {
@@ -65,6 +65,13 @@ pub(super) fn store(device: &Arc<MemoryDevice>) -> LogStructuredStore {
 
 pub(super) fn compressed_store(device: &Arc<MemoryDevice>, compression: PageCompression) -> LogStructuredStore {
     store_with(device, StoreOptions { discards: true, compression, ..StoreOptions::default() })
+}
+
+/// Segments of a device on which pages are kept apart by lifetime.
+const MANY_SEGMENTS: u32 = 90;
+
+fn lifetime_store(device: &Arc<MemoryDevice>, by_lifetime: bool, compression: PageCompression) -> LogStructuredStore {
+    store_with(device, StoreOptions { discards: true, compression, by_lifetime, ..StoreOptions::default() })
 }
 
 /// The version of a page; 0 if it was never stored.
@@ -98,7 +105,7 @@ pub(super) fn counts(store: &LogStructuredStore) -> LogStructuredStats {
 fn a_power_cut_leaves_every_page_old_or_new() {
     let mut total = LogStructuredStats::default();
     for seed in 0..30 {
-        let device = slow_device(seed);
+        let device = slow_device(if seed % 2 == 0 { SEGMENTS } else { MANY_SEGMENTS }, seed);
         let pages = store(&device).capacity_pages();
         let versions = || -> Arc<Vec<AtomicU64>> { Arc::new((0..pages).map(|_| AtomicU64::new(0)).collect()) };
         // The versions that each page may have: what was acknowledged, and what was tried.
@@ -108,6 +115,8 @@ fn a_power_cut_leaves_every_page_old_or_new() {
         for life in 0..8 {
             let (device_then, stored_then, tried_then) = (device.clone(), Arc::clone(&stored), Arc::clone(&tried));
             let compression = *random.choice(&PageCompression::ALL).unwrap();
+            // A version before this one knows two streams.
+            let by_lifetime = random.u8(..4) > 0;
             let cut_at = Duration::from_micros(random.u64(1..60_000));
             let tasks = random.u64(1..4);
             let seen = Arc::new(tantalum_rt::Mutex::new(LogStructuredStats::default()));
@@ -117,7 +126,7 @@ fn a_power_cut_leaves_every_page_old_or_new() {
                     tantalum_rt::sleep(cut_at);
                     tantalum_rt::power_cut()
                 });
-                let store = Arc::new(compressed_store(&device_then, compression));
+                let store = Arc::new(lifetime_store(&device_then, by_lifetime, compression));
                 check(&store);
                 for id in 0..pages {
                     let version = version(&store, id);
@@ -167,9 +176,10 @@ fn a_power_cut_leaves_every_page_old_or_new() {
             total.pages_moved += seen.pages_moved;
             total.checkpoints += seen.checkpoints;
             total.waits += seen.waits;
+            total.page_streams += seen.page_streams / 6;
         }
     }
-    assert!(total.pages_moved > 1000 && total.checkpoints > 300, "{total:?}");
+    assert!(total.pages_moved > 1000 && total.checkpoints > 300 && total.page_streams > 20, "{total:?}");
 }
 
 #[test]
@@ -258,11 +268,11 @@ fn what_was_stored_in_one_way_is_read_and_moved_in_the_other() {
 #[test]
 fn pages_that_rarely_change_are_moved_less_often_than_chance_would() {
     // A tenth of the pages gets nine of ten stores.
-    let moved = |hot_percent: u64| {
+    let moved = |hot_percent: u64, by_lifetime: bool| {
         // In a simulation, so that the cleaner gets its turns.
         let run = move || {
             let device = device_of(400, MemoryProfile::default());
-            let store = store(&device);
+            let store = lifetime_store(&device, by_lifetime, PageCompression::None);
             let pages = store.capacity_pages();
             let mut random = Random::with_seed(3);
             for first in (0..pages).step_by(40) {
@@ -277,8 +287,10 @@ fn pages_that_rarely_change_are_moved_less_often_than_chance_would() {
         };
         Simulation::new(hot_percent).run(run).expect_finished()
     };
-    let (skewed, even) = (moved(90), moved(0));
-    assert!(skewed * 4 < even * 3, "{skewed} pages moved, and {even} without hot ones");
+    for by_lifetime in [false, true] {
+        let (skewed, even) = (moved(90, by_lifetime), moved(0, by_lifetime));
+        assert!(skewed * 4 < even * 3, "{skewed} pages moved, and {even} without hot ones; by lifetime: {by_lifetime}");
+    }
 }
 
 #[test]

@@ -44,7 +44,7 @@ struct Recent {
 
 impl ReadAhead {
     fn pays(&self) -> bool {
-        !self.is_vain.load(Ordering::Relaxed) || self.calls.fetch_add(1, Ordering::Relaxed) % TRIAL_CALLS == 0
+        !self.is_vain.load(Ordering::Relaxed) || self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIAL_CALLS)
     }
 
     fn note_read(&self, pages: usize) {

@@ -98,7 +98,9 @@ impl Plan {
         let (superblock, mended) = protection::change(devices, superblock, &self.settings, protection)?;
         // Once and for all: pages that were compressed stay so until they are stored again. It is written with the session.
         let compressed_pages = superblock.compressed_pages || self.settings.compresses_pages_in(superblock.store_kind);
-        let superblock = Superblock { compressed_pages, ..superblock };
+        let lifetime_streams =
+            superblock.lifetime_streams || self.settings.has_lifetime_streams_in(superblock.store_kind);
+        let superblock = Superblock { compressed_pages, lifetime_streams, ..superblock };
         let store = store_on(devices, &superblock, &self.settings)?;
         let home = self.home.as_ref().filter(|_| !self.is_read_only);
         let directory = home.map(|home| home.directory.path().to_owned());

@@ -171,6 +171,7 @@ pub(super) fn new_superblock(
         },
         segments: (store_kind == StoreKind::LogStructured).then(|| settings.segment_sizes()),
         compressed_pages: settings.compresses_pages_in(store_kind),
+        lifetime_streams: settings.has_lifetime_streams_in(store_kind),
         protection,
         session: None,
     }

@@ -322,6 +322,12 @@ settings! {
     /// With log-structured: whether the store tells a device which segments it does not need: a trim for an SSD; nothing for a file.
     expert open Flag discard_segments: bool = "`false`";
 
+    /// With log-structured: whether pages that are expected to be stored again soon, later, and hardly ever, are kept apart in segments
+    /// of their own, if there are enough segments (about 170 with the other settings as they are). It pays on a drive with placement
+    /// handles, which keeps them apart too; in another one, more open segments lie in each of its erase units. Can be changed from one
+    /// open to the next; once it was on, older versions refuse the database.
+    expert open Flag lifetime_streams: bool = "`false`";
+
     /// With log-structured: how pages are compressed where that saves an eighth of one or more: `none`, or `lz4`. Fewer bytes are
     /// written then, and less has to be moved by cleaning, since the store has room for as many pages as without; for processor time at
     /// each page that is stored or read. Can be changed from one open to the next: pages stay as they are until they are stored again.

@@ -149,7 +149,7 @@ impl PageMapped {
         let state = &self.planes[plane as usize];
         self.layout.data_blocks(plane).filter(move |&block| {
             let Block { next_page, is_bad, .. } = self.nand.block(block);
-            next_page > 0 && !is_bad && state.host != Some(block) && state.survivors != Some(block)
+            next_page > 0 && !is_bad && !state.host.contains(&Some(block)) && state.survivors != Some(block)
         })
     }
 

@@ -6,7 +6,7 @@ use crate::ftl::page_mapped::PageMapping;
 use crate::nand::{Geometry, Wear};
 
 /// Blocks that a plane keeps beyond its share of valid data: two open ones, three free for collection, and one for
-/// what power cuts leave unused.
+/// what power cuts leave unused. Each placement handle beyond the first has another one open.
 const PLANE_RESERVE: u32 = 6;
 
 /// The division of a flash memory.
@@ -54,7 +54,7 @@ impl Layout {
         let channel_planes = geometry.planes() / geometry.channels;
         let sectors = (f64::from(channel_units) * (1.0 + mapping.over_provision) / f64::from(channel_planes)).ceil();
         let data_blocks = (sectors as u32).div_ceil(block_sectors) + 1;
-        let per_plane = data_blocks + PLANE_RESERVE;
+        let per_plane = data_blocks + PLANE_RESERVE + (mapping.placement_handles - 1);
         let blocks_per_plane = per_plane + journal_per_plane + dump_per_plane;
         Self {
             journal_blocks: ring(journal_blocks, geometry.planes(), blocks_per_plane),

@@ -58,6 +58,14 @@ pub struct PageMapping {
     pub collection: Collection,
     /// Difference of erase counts within a plane from which cold blocks are moved.
     pub wear_spread: u32,
+    /// Placement handles: the host's sectors of each go to blocks of their own (NVMe's flexible data placement). What collection
+    /// moves is not kept apart: the reclaim unit handles are *initially isolated*. 1 where the host has no say.
+    #[serde(default = "one")]
+    pub placement_handles: u32,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,13 +83,19 @@ struct Plane {
     free: Vec<u32>,
     /// Erased blocks that take the place of bad ones.
     spares: Vec<u32>,
-    /// The block that the host's sectors go to.
-    host: Option<u32>,
+    /// The blocks that the host's sectors go to, one for each placement handle.
+    host: Vec<Option<u32>>,
     /// The block that collected sectors go to.
     survivors: Option<u32>,
     victim: Option<Victim>,
     valid: u32,
     collections: u32,
+}
+
+impl Plane {
+    fn new(free: Vec<u32>, handles: u32) -> Self {
+        Self { free, host: vec![None; handles as usize], ..Self::default() }
+    }
 }
 
 /// A sector's place before a program that starts at a time ahead.
@@ -124,7 +138,7 @@ impl PageMapped {
     pub fn new(nand: Nand, layout: Layout, mapping: PageMapping) -> Self {
         let geometry = *nand.geometry();
         let good = |plane: u32| layout.data_blocks(plane).filter(|&block| !nand.block(block).is_bad).collect();
-        let planes = (0..geometry.planes()).map(|plane| Plane { free: good(plane), ..Plane::default() });
+        let planes = (0..geometry.planes()).map(|plane| Plane::new(good(plane), mapping.placement_handles));
         let mut layer = Self {
             map: vec![NO_UNIT; layout.units as usize],
             blocks: vec![BlockUse::default(); geometry.blocks() as usize],
@@ -160,16 +174,21 @@ impl PageMapped {
         Counters { torn_found: self.nand.torn_pages(), ..self.nand.counters() + self.counters }
     }
 
-    /// Whether a page can be programmed on the channel: always, unless the layer is read-only.
-    pub fn has_room(&self, channel: u32) -> bool {
-        !self.is_read_only || self.planes_of(channel).any(|plane| self.plane_has_room(plane))
+    /// The placement handles.
+    pub fn handles(&self) -> u32 {
+        self.mapping.placement_handles
+    }
+
+    /// Whether a page of a placement handle can be programmed on the channel: always, unless the layer is read-only.
+    pub fn has_room(&self, channel: u32, handle: u32) -> bool {
+        !self.is_read_only || self.planes_of(channel).any(|plane| self.plane_has_room(plane, handle))
     }
 
     /// Whether a page can be programmed without erasing anything.
-    fn plane_has_room(&self, plane: u32) -> bool {
+    fn plane_has_room(&self, plane: u32, handle: u32) -> bool {
         let Plane { free, host, .. } = &self.planes[plane as usize];
         let pages = self.nand.geometry().pages_per_block;
-        !free.is_empty() || host.is_some_and(|block| self.nand.block(block).next_page < pages)
+        !free.is_empty() || host[handle as usize].is_some_and(|block| self.nand.block(block).next_page < pages)
     }
 
     /// Keeps blocks that are free back, as many as a plane has beyond what it needs.
@@ -233,13 +252,14 @@ impl PageMapped {
         planes.map(|plane| self.nand.lines().plane_free(plane)).min().unwrap_or(0)
     }
 
-    /// Programs up to a page's worth of sectors on a plane of the channel, not before `at`. Returns when it is done.
-    pub fn program(&mut self, at: Nanos, channel: u32, sectors: &[(u32, Piece)]) -> Nanos {
-        let plane = self.choose_plane(channel, at);
+    /// Programs up to a page's worth of sectors of a placement handle on a plane of the channel, not before `at`. Returns when it is
+    /// done.
+    pub fn program(&mut self, at: Nanos, channel: u32, handle: u32, sectors: &[(u32, Piece)]) -> Nanos {
+        let plane = self.choose_plane(channel, handle, at);
         if !self.is_read_only {
             self.make_room(plane, at);
         }
-        let page = self.next_page(plane, Open::Host);
+        let page = self.next_page(plane, Open::Host { handle });
         let done = self.program_page(at, plane, page, sectors);
         self.journal_in_background();
         done
@@ -258,10 +278,11 @@ impl PageMapped {
     }
 
     /// The plane that is free first, of those equally free the emptiest.
-    fn choose_plane(&self, channel: u32, at: Nanos) -> u32 {
+    fn choose_plane(&self, channel: u32, handle: u32, at: Nanos) -> u32 {
         let key = |plane: u32| {
             let valid = self.planes[plane as usize].valid;
-            let is_full = valid >= self.layout.plane_sectors_max || self.is_read_only && !self.plane_has_room(plane);
+            let is_full =
+                valid >= self.layout.plane_sectors_max || self.is_read_only && !self.plane_has_room(plane, handle);
             (is_full, self.nand.lines().plane_free(plane).max(at), valid)
         };
         let plane = self.planes_of(channel).min_by_key(|&plane| key(plane)).expect("a channel has planes");
@@ -310,22 +331,24 @@ impl PageMapped {
     /// The next page to program of one of a plane's open blocks.
     fn next_page(&mut self, plane: u32, open: Open) -> u32 {
         let pages = self.nand.geometry().pages_per_block;
-        let current = match open {
-            Open::Host => self.planes[plane as usize].host,
-            Open::Survivors => self.planes[plane as usize].survivors,
-        };
+        let current = *self.open_block(plane, open);
         let block = match current {
             Some(block) if self.nand.block(block).next_page < pages => block,
             _ => {
                 let block = self.take_free(plane);
-                match open {
-                    Open::Host => self.planes[plane as usize].host = Some(block),
-                    Open::Survivors => self.planes[plane as usize].survivors = Some(block),
-                }
+                *self.open_block(plane, open) = Some(block);
                 block
             }
         };
         block * pages + self.nand.block(block).next_page
+    }
+
+    fn open_block(&mut self, plane: u32, open: Open) -> &mut Option<u32> {
+        let plane = &mut self.planes[plane as usize];
+        match open {
+            Open::Host { handle } => &mut plane.host[handle as usize],
+            Open::Survivors => &mut plane.survivors,
+        }
     }
 
     /// The least worn free block.
@@ -341,7 +364,7 @@ impl PageMapped {
 /// A plane's open blocks.
 #[derive(Debug, Clone, Copy)]
 enum Open {
-    Host,
+    Host { handle: u32 },
     Survivors,
 }
 

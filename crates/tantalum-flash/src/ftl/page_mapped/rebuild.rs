@@ -136,7 +136,7 @@ impl PageMapped {
         self.blocks.fill(BlockUse::default());
         self.moves.clear();
         for plane in &mut self.planes {
-            *plane = super::Plane::default();
+            *plane = super::Plane::new(Vec::new(), self.mapping.placement_handles);
         }
         self.journal.clear();
         for (unit, &(sequence, slot)) in words.iter().enumerate() {
@@ -188,7 +188,7 @@ impl PageMapped {
             partial.sort_unstable();
             let mut partial = partial.into_iter().map(|(_, block)| block);
             self.planes[plane as usize].survivors = partial.next();
-            self.planes[plane as usize].host = partial.next();
+            self.planes[plane as usize].host.iter_mut().for_each(|host| *host = partial.next());
         }
         done
     }

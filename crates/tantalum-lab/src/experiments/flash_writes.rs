@@ -1,0 +1,194 @@
+//! How much a drive's flash is written, and what clients make of it, when the drive is nearly full: pages in place, with double writes and
+//! without, and log-structured.
+
+use tantalum::{Barriers, PageCompression, TornPageProtection};
+use tantalum_flash::{Kind, Profile};
+use tantalum_workloads::{
+    tpcc::{self, Scale},
+    ycsb::{self, Chooser},
+};
+
+use super::{Experiment, Settings};
+use crate::{
+    error::Result,
+    finding::{Bound, Findings},
+    published,
+    scenario::{self, Contents, Data, Drive, Filled, Length, Log, Outcome, Pages, Scenario, Segments},
+};
+
+pub(super) const EXPERIMENTS: &[Experiment] =
+    &[Experiment { id: WRITES, profiles: &[PLAIN, PLACING], run: flash_writes }];
+
+const WRITES: &str = "now.flash_writes";
+
+const PLAIN: &str = "nvme-plp";
+/// The same with placement handles.
+const PLACING: &str = "nvme-fdp";
+/// Of the drive, live at the end if pages are not compressed.
+const USES: [u32; 3] = [70, 80, 90];
+
+/// What the drive erases at a time over all its planes, and the store's segments: the drive has a thousand and more.
+const UNIT_BYTES: u32 = 256 << 10;
+const PLANES: u32 = 2;
+/// Of the drive's memory for writes: small beside the drive, as in larger ones.
+const DRIVE_BUFFER_BYTES: u64 = 1 << 20;
+
+const PAGE_BYTES: u32 = 4 << 10;
+const BUFFER_BYTES: u64 = 12 << 20;
+const USERS: usize = 32;
+/// Of a device with room for the database many times over.
+const LARGE_BYTES: u64 = 1 << 30;
+
+const RECORDS: u64 = 200_000;
+const WAREHOUSES: u32 = 20;
+const ROWS_OF_A_WAREHOUSE: Scale = Scale { items: 10_000, districts: 10, customers: 300, new_orders: 90 };
+
+/// What clients do.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    name: &'static str,
+    contents: Contents,
+    /// Transactions: so many that four times the drive is written before, however pages are stored.
+    warm_up: u64,
+    counted: u64,
+}
+
+fn loads(seed: u64) -> [Load; 3] {
+    let records = ycsb::Parameters { seed, ..ycsb::Parameters::new(RECORDS) };
+    let ycsb = |name, chooser| Load {
+        name,
+        contents: Contents::Ycsb { records, chooser },
+        warm_up: 800_000,
+        counted: 200_000,
+    };
+    let warehouses = tpcc::Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed };
+    [
+        ycsb("YCSB-A", Chooser::Zipfian),
+        ycsb("uniform", Chooser::Uniform),
+        Load { name: "TPC-C", contents: Contents::Tpcc(warehouses), warm_up: 40_000, counted: 10_000 },
+    ]
+}
+
+/// How pages are stored, and on which drive.
+#[derive(Debug, Clone, Copy)]
+struct Store {
+    name: &'static str,
+    pages: Pages,
+    drive: &'static str,
+}
+
+const STORES: [Store; 8] = [
+    Store { name: "in place, double writes", pages: in_place(TornPageProtection::DoubleWrite), drive: PLAIN },
+    Store { name: "in place", pages: in_place(TornPageProtection::TrustDevice), drive: PLAIN },
+    Store { name: "two streams", pages: Pages::LogStructured(TWO_STREAMS), drive: PLAIN },
+    Store { name: "two, discards", pages: Pages::LogStructured(DISCARDS), drive: PLAIN },
+    Store { name: "two, discards, lz4", pages: Pages::LogStructured(compressed(DISCARDS)), drive: PLAIN },
+    Store { name: "six, discards", pages: Pages::LogStructured(SIX_STREAMS), drive: PLAIN },
+    Store { name: "six, discards, placement", pages: Pages::LogStructured(SIX_STREAMS), drive: PLACING },
+    Store { name: BEST, pages: Pages::LogStructured(compressed(SIX_STREAMS)), drive: PLACING },
+];
+/// Where it is the best, the goals count.
+const BEST: &str = "six, discards, placement, lz4";
+
+/// New pages in one stream and moved ones in another, and the drive knows of no free segments.
+const TWO_STREAMS: Segments = Segments::new(UNIT_BYTES, 95);
+const DISCARDS: Segments = Segments { discards: true, ..TWO_STREAMS };
+/// Pages apart by how long they are expected to live.
+const SIX_STREAMS: Segments = Segments { by_lifetime: true, ..DISCARDS };
+
+const fn compressed(segments: Segments) -> Segments {
+    Segments { compression: PageCompression::Lz4, ..segments }
+}
+
+const fn in_place(protection: TornPageProtection) -> Pages {
+    Pages::InPlace { protection, durable_writes: false }
+}
+
+/// The drive with small erase units, so that it has many.
+fn drive(name: &str, capacity_bytes: u64) -> Result<Drive> {
+    let mut profile = Profile::named(name)?.with_capacity(capacity_bytes);
+    let Kind::SolidState(drive) = &mut profile.device else { unreachable!("{name} is a solid-state drive") };
+    drive.geometry.channels = PLANES;
+    drive.geometry.packages_per_channel = 1;
+    drive.geometry.dies_per_package = 1;
+    drive.geometry.planes_per_die = 1;
+    drive.geometry.pages_per_block = UNIT_BYTES / PLANES / drive.geometry.page_bytes;
+    drive.cache.pool_bytes = DRIVE_BUFFER_BYTES;
+    Ok(Drive { filled: Filled::Database, ..Drive::new(profile) })
+}
+
+fn scenario(load: Load, store: Store, drive_bytes: u64, settings: Settings) -> Result<Scenario> {
+    Ok(Scenario {
+        page_bytes: PAGE_BYTES,
+        buffer_pool_bytes: BUFFER_BYTES,
+        pages: store.pages,
+        barriers: Barriers::TrustDevice,
+        data: Data::Drive(drive(store.drive, drive_bytes)?),
+        log: Log::Instant(256 << 20),
+        clients: USERS,
+        length: Length::Transactions { warm_up: load.warm_up, counted: load.counted, with_checkpoints: false },
+        ..Scenario::new(load.contents, settings.seed)
+    })
+}
+
+/// What is live at the end, if the drive is large and pages are not compressed.
+fn live_bytes(load: Load, settings: Settings, progress: &dyn Fn(&str)) -> Result<u64> {
+    let large = scenario(load, STORES[2], LARGE_BYTES, settings)?;
+    let runs = scenario::run(&[Scenario { data: Data::Instant(LARGE_BYTES), ..large }], progress)?;
+    Ok(runs[0].after.store.log_structured.expect("the store is log-structured").live_bytes)
+}
+
+/// Bytes that the flash was written, for each byte of pages that were stored.
+fn flash_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let mut findings = Findings::new(vec![format!(
+        "YCSB-A (Zipf, and uniform) with {RECORDS} records, TPC-C with {WAREHOUSES} warehouses of a tenth of the rows; {USERS} users, \
+             pages of 4 KiB in a pool of {} MiB; {PLAIN} and {PLACING} with erase units of {} KiB over {PLANES} planes, and segments as large; the log \
+             on a device that takes no time, and so does compression",
+        BUFFER_BYTES >> 20,
+        UNIT_BYTES >> 10
+    )]);
+    for load in loads(settings.seed) {
+        let live = live_bytes(load, settings, progress)?;
+        let bytes = |used: u32| (live * 100 / u64::from(used)).next_multiple_of(1 << 20);
+        let variants = USES.map(|used| STORES.map(|store| (used, store))).concat();
+        let scenarios = variants.iter().map(|&(used, store)| scenario(load, store, bytes(used), settings));
+        let runs = scenario::run(&scenarios.collect::<Result<Vec<_>>>()?, progress)?;
+        for (variants, runs) in variants.chunks_exact(STORES.len()).zip(runs.chunks_exact(STORES.len())) {
+            compare(&mut findings, load, variants, &runs.iter().map(|run| &**run).collect::<Vec<_>>());
+        }
+    }
+    Ok(findings)
+}
+
+fn compare(findings: &mut Findings, load: Load, variants: &[(u32, Store)], runs: &[&Outcome]) {
+    let programmed = |run: &Outcome| run.per_transaction(run.data.media_written_bytes);
+    for (&(used, Store { name: store, .. }), run) in variants.iter().zip(runs) {
+        let mut row = |what: &str, value, unit| {
+            findings.measured(format!("{}, {used} %, {what}: {store}", load.name), value, unit);
+        };
+        let (stored, host) = (run.done.store.pages_stored, run.data.host_written_bytes as f64);
+        row("transactions a second", run.per_second(), "tx/s");
+        row("flash written a transaction", programmed(run), "bytes");
+        row("pages stored a transaction", run.per_transaction(stored), "pages");
+        row("written by the store for each byte of pages", host / (stored * u64::from(PAGE_BYTES)) as f64, "ratio");
+        row("written by the drive for each byte that it got", run.data.media_written_bytes as f64 / host, "ratio");
+        if let Some(store) = run.done.store.log_structured {
+            let share = store.live_bytes as f64 / (store.segments * u64::from(UNIT_BYTES)) as f64;
+            row("live in segments at the end", 100.0 * share, "%");
+            let stored = store.stored_share(PAGE_BYTES).unwrap_or(1.0);
+            row("bytes stored of each of a page", stored, "share");
+        }
+    }
+    let goals = published::of(WRITES).table();
+    for (&(used, Store { name: store, .. }), run) in variants.iter().zip(runs).skip(1) {
+        let is_goal = used == USES[USES.len() - 1] && store == BEST;
+        let goal = goals.iter().find(|(names, _)| is_goal && names[..] == [load.name]);
+        let bounds = goal.map_or([Bound::Unpublished; 2], |(_, numbers)| [numbers[0], numbers[1]].map(Bound::Min));
+        let saved = programmed(runs[0]) / programmed(run);
+        let gained = run.per_second() / runs[0].per_second();
+        for ((what, value), bound) in [("fewer flash writes", saved), ("throughput", gained)].into_iter().zip(bounds) {
+            let what = format!("{}, {used} %, {what} than with double writes: {store}", load.name);
+            findings.compared(what, bound, value, "times");
+        }
+    }
+}
