@@ -53,6 +53,7 @@ const TRUTHS: &[Truth] = &[
     // The same under capacitors: that the memory survives cannot be seen.
     Truth { power: Verdict::Claimed, atomic: 512 << 10, ..safe("durassd") },
     Truth { power: Verdict::Claimed, atomic: 128 << 10, ..safe("nvme-plp") },
+    Truth { power: Verdict::Claimed, atomic: 128 << 10, ..safe("nvme-fdp") },
     // Nothing is erased.
     Truth { atomic: 512, ..safe("hdd-7200") },
     Truth { atomic: 512, ..safe("hdd-10k") },

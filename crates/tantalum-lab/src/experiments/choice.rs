@@ -22,7 +22,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: CHOICE, profile
 
 const CHOICE: &str = "now.probe_choice";
 
-/// All but raw flash, which leaves no choice.
+/// All but raw flash, which leaves no choice, and nvme-fdp, which is nvme-plp to all that uses no placement handles.
 const DRIVES: &[&str] = &[
     "usb-a",
     "usb-b",

@@ -14,6 +14,7 @@ use tantalum_rt::{Random, Simulation};
 use super::{
     LogStructuredStats, LogStructuredStore,
     layout::{BLOCK_BYTES, Layout, Place},
+    maintenance::Maintenance,
     summary::{Entry, Summary},
 };
 use crate::{
@@ -312,6 +313,33 @@ fn an_append_that_failed_is_made_again_elsewhere() {
         }
         let found = version(&again, 3);
         assert!(if is_stored { found == failed + 2 } else { found == 1 || found == failed + 1 }, "{found}");
+    }
+}
+
+#[test]
+fn a_stream_is_used_when_a_durable_root_names_it() {
+    for (writes, is_durable) in [(Some(0), false), (Some(1), false), (None, true)] {
+        let device = device();
+        let first = lifetime_store(&device, true, PageCompression::None);
+        first.store(&batch(&[1, 2, 3], 1)).unwrap();
+        assert_eq!(counts(&first).page_streams, 2);
+        while counts(&first).segments < u64::from(MANY_SEGMENTS) {
+            first.grow().unwrap();
+        }
+        // A checkpoint adds streams, if it is not cut off in the map's blocks or in the root.
+        if let Some(after) = writes {
+            device.inject(Fault::FailWrites { after });
+        }
+        assert_eq!(Maintenance::begin(&first.shared).checkpoint().is_ok(), is_durable);
+        device.clear_faults();
+        assert_eq!(counts(&first).page_streams, if is_durable { 6 } else { 2 });
+        // Of these nothing is known, so they are expected to last.
+        first.store(&batch(&[4, 5], 2)).unwrap();
+        drop(first);
+        device.power_cut(&mut Random::with_seed(1));
+        let again = lifetime_store(&device, true, PageCompression::None);
+        assert_eq!([1, 2, 3, 4, 5].map(|id| version(&again, id)), [1, 1, 1, 2, 2]);
+        check(&again);
     }
 }
 
