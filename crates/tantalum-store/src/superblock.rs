@@ -352,6 +352,17 @@ impl Superblock {
         self.units.map_or(self.page_size, |units| units.unit).into()
     }
 
+    /// Whether a power cut has left a part of the first page, and the copy is all that the database has: then the copy is not written
+    /// before the first page is whole.
+    fn is_only_in_copy(&self, device: &dyn Device) -> bool {
+        let read = |place| {
+            let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
+            device.read(place, &mut block).ok().map(|()| Self::decode(&block))
+        };
+        matches!(read(0), Some(Err(NoSuperblock::Damaged(_))))
+            && matches!(read(self.copy_at()), Some(Ok(copy)) if copy.database_id == self.database_id)
+    }
+
     /// Writes both copies, durably.
     ///
     /// # Errors
@@ -359,8 +370,13 @@ impl Superblock {
     pub fn write(&self, device: &dyn Device) -> Result<()> {
         let block = self.encode();
         // The copy first: a first page without one means a database whose creation did not end.
-        device.write(self.copy_at(), &[&block], Durability::Durable)?;
-        device.write(0, &[&block], Durability::Durable)?;
+        let mut places = [self.copy_at(), 0];
+        if self.is_only_in_copy(device) {
+            places.reverse();
+        }
+        for place in places {
+            device.write(place, &[&block], Durability::Durable)?;
+        }
         if Self::read(device)? == Some(*self) {
             return Ok(());
         }

@@ -461,6 +461,39 @@ fn either_copy_of_the_superblock_is_enough() {
     }
 }
 
+/// The power goes in the write after so many others, and leaves garbage.
+#[derive(Debug)]
+struct Cut(Arc<MemoryDevice>, AtomicU64);
+
+impl Device for Cut {
+    tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, grow);
+
+    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> tantalum_device::Result<()> {
+        if self.1.fetch_sub(1, Ordering::Relaxed) > 0 {
+            return self.0.write(offset, buffers, durability);
+        }
+        let mut part = buffers.concat();
+        part[..512].fill(0xee);
+        self.0.write(offset, &[&part], durability)?;
+        Err(Error::unsupported(self.name(), "write without power"))
+    }
+}
+
+#[test]
+fn one_copy_of_the_superblock_is_whole_after_any_power_cuts_in_a_row() {
+    const CUTS: u64 = 5;
+    for writes in 0..1 << CUTS {
+        let device = MemoryDevice::new("data", 1 << 20);
+        superblock(4096).write(&*device).unwrap();
+        for cut in 0..CUTS {
+            let next = Superblock { session: Some(cut), ..superblock(4096) };
+            next.write(&Cut(device.clone(), AtomicU64::new(writes >> cut & 1))).unwrap_err();
+            let found = Superblock::read(&*device).unwrap().expect("one copy is whole");
+            assert_eq!(found.database_id, next.database_id);
+        }
+    }
+}
+
 #[test]
 fn a_superblock_of_a_newer_version_is_named_as_such() {
     let mut block = superblock(4096).encode();
