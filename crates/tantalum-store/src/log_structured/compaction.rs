@@ -110,6 +110,8 @@ impl Shared {
     /// # Errors
     /// When the device cannot be cut off, or read, or written.
     pub(super) fn shrink(&self, pages: u64) -> Result<u64> {
+        // No streams are added at the end that is to be cut off.
+        let _opens_first = OpensFirst::begin(self);
         if self.must_begin() {
             self.begin_streams_anew()?;
         }

@@ -264,6 +264,10 @@ impl PageStore for LogStructuredStore {
         let mut table = self.shared.table.write();
         table.segments.grow(after);
         table.forget_exhausted();
+        if table.streams.pages.len() > self.shared.page_streams(&table).0 {
+            // A root with so many streams has no place for the map of so many pages.
+            self.shared.must_begin.store(true, Ordering::Release);
+        }
         drop(table);
         self.shared.space.announce();
         Ok(())
