@@ -461,9 +461,9 @@ fn either_copy_of_the_superblock_is_enough() {
     }
 }
 
-/// The power goes in the write after so many others, and leaves garbage.
+/// The power goes in the write after so many others, and leaves garbage where its first half was to be.
 #[derive(Debug)]
-struct Cut(Arc<MemoryDevice>, AtomicU64);
+pub(super) struct Cut(pub Arc<MemoryDevice>, pub AtomicU64);
 
 impl Device for Cut {
     tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, grow);
@@ -473,7 +473,8 @@ impl Device for Cut {
             return self.0.write(offset, buffers, durability);
         }
         let mut part = buffers.concat();
-        part[..512].fill(0xee);
+        let half = part.len() / 2;
+        part[..half].fill(0xee);
         self.0.write(offset, &[&part], durability)?;
         Err(Error::unsupported(self.name(), "write without power"))
     }

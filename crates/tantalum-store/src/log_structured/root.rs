@@ -191,33 +191,12 @@ impl Root {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    };
+    use std::sync::atomic::AtomicU64;
 
     use tantalum_device::MemoryDevice;
 
     use super::*;
-    use crate::{Error, SegmentSizes};
-
-    /// The power goes in the write after so many others, which leaves a part of it.
-    #[derive(Debug)]
-    struct Cut(Arc<MemoryDevice>, AtomicU64);
-
-    impl Device for Cut {
-        tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, grow);
-
-        fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> tantalum_device::Result<()> {
-            if self.1.fetch_sub(1, Ordering::Relaxed) > 0 {
-                return self.0.write(offset, buffers, durability);
-            }
-            let mut part = buffers.concat();
-            part[BLOCK_BYTES / 2..].fill(0xee);
-            self.0.write(offset, &[&part], durability)?;
-            Err(Error::unsupported(self.name(), "write without power"))
-        }
-    }
+    use crate::{SegmentSizes, tests::Cut};
 
     #[test]
     fn one_slot_is_whole_after_any_power_cuts_in_a_row() {
