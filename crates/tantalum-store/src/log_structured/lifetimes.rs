@@ -8,9 +8,9 @@
 
 use super::summary::Stream;
 
-/// One in so many of the segments that were freed last weighs in how long they last.
+/// The mean life of segments is about that of the last so many that were freed.
 const RECENT_SEGMENTS: u64 = 16;
-/// Of what cleaning moves, what is older than so many times as long as segments of short-lived pages last goes to the next stream.
+/// A page older than so many times the mean life of a segment of short-lived pages goes to the next of the cold streams.
 const AGE_STEP: u64 = 4;
 
 #[derive(Debug, Default)]
