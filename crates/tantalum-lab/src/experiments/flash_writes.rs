@@ -48,7 +48,7 @@ const ROWS_OF_A_WAREHOUSE: Scale = Scale { items: 10_000, districts: 10, custome
 struct Load {
     name: &'static str,
     contents: Contents,
-    /// Transactions: so many that four times the drive is written before, however pages are stored.
+    /// Transactions: so many that the flash is written three times before, however little of it is written for each.
     warm_up: u64,
     counted: u64,
 }
