@@ -48,7 +48,7 @@ const ROWS_OF_A_WAREHOUSE: Scale = Scale { items: 10_000, districts: 10, custome
 struct Load {
     name: &'static str,
     contents: Contents,
-    /// Transactions: so many that the flash is written three times before, however little of it is written for each.
+    /// Transactions before those that are counted, in which the drive is written full and cleaning begins.
     warm_up: u64,
     counted: u64,
 }
