@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tantalum::{Builder, MetadataWrites, PageCompression, StoreKind};
+use tantalum::{Builder, MetadataWrites, PageCompression, PageStreams, StoreKind};
 use tantalum_rt::Random;
 
 /// What the log-structured store is told.
@@ -16,7 +16,7 @@ pub(crate) struct Segments {
     discards: bool,
     metadata_writes: MetadataWrites,
     compression: PageCompression,
-    by_lifetime: bool,
+    page_streams: PageStreams,
 }
 
 /// Segments that a device has that may grow.
@@ -40,7 +40,11 @@ impl Segments {
             // Fillers use segments up, so that a few stores are enough to have some cleaned.
             metadata_writes: MetadataWrites::ALL[usize::from(random.bool())],
             compression: PageCompression::ALL[usize::from(random.bool())],
-            by_lifetime: fork.bool(),
+            page_streams: match (fork.bool(), fork.bool()) {
+                (true, _) => PageStreams::ByLifetime,
+                (false, true) => PageStreams::One,
+                (false, false) => PageStreams::Two,
+            },
         }
     }
 
@@ -68,7 +72,7 @@ impl Segments {
                 .discard_segments(self.discards)
                 .metadata_writes(self.metadata_writes)
                 .page_compression(self.compression)
-                .lifetime_streams(self.by_lifetime)
+                .page_streams(self.page_streams)
         })
     }
 }
@@ -78,12 +82,12 @@ impl fmt::Display for Segments {
         let discarded = if self.discards { ", discarded when free" } else { "" };
         write!(
             f,
-            " in segments of {} KiB filled to {} %{discarded}, metadata written as {}, compression {}",
+            " in segments of {} KiB filled to {} %{discarded}, metadata written as {}, compression {}, page streams {}",
             self.bytes >> 10,
             self.fill_percent,
             self.metadata_writes,
-            self.compression
-        )?;
-        f.write_str(if self.by_lifetime { ", pages apart by lifetime" } else { "" })
+            self.compression,
+            self.page_streams
+        )
     }
 }

@@ -33,7 +33,7 @@ pub use in_place::double_write::DoubleWrite;
 pub use inspection::{
     AppendInspection, EntryInspection, RecordInspection, SectorInspection, SegmentInspection, UnitInspection,
 };
-pub use log_structured::{LogStructuredStats, MetadataWrites, PageCompression};
+pub use log_structured::{LogStructuredStats, MetadataWrites, PageCompression, PageStreams};
 pub use observer::{Observer, PageChange, PageObserver, PageOperation};
 pub use open::{StoreDevices, StoreOptions, format, open};
 pub use page::{Change, ChangeError, PAGE_SIZES, PageId, PageKind, TableId};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tantalum_device::Device;
 
 use crate::{
-    MetadataWrites, PageCompression, PageStore, Protection, Result, Superblock, UnitSizes,
+    MetadataWrites, PageCompression, PageStore, PageStreams, Protection, Result, Superblock, UnitSizes,
     in_page_logging::{Geometry, InPageStore},
     in_place::InPlaceStore,
     log_structured::LogStructuredStore,
@@ -31,8 +31,8 @@ pub struct StoreOptions {
     pub carry_over_percent: u32,
     /// How the log-structured store compresses the pages that it writes.
     pub compression: PageCompression,
-    /// Whether the log-structured store keeps pages apart by how long they are expected to live.
-    pub by_lifetime: bool,
+    /// Which pages the log-structured store keeps apart.
+    pub page_streams: PageStreams,
     /// What the log-structured store writes beside pages.
     pub metadata_writes: MetadataWrites,
     /// Whether the log-structured store tells the device which segments are not needed.

@@ -53,7 +53,7 @@ fn copy(db: &Db, to: &Path) -> Result<()> {
         segment_bytes,
         segment_fill_percent,
         discard_segments,
-        lifetime_streams,
+        page_streams,
         page_compression,
         metadata_writes,
         ..
@@ -67,7 +67,7 @@ fn copy(db: &Db, to: &Path) -> Result<()> {
         segment_bytes,
         segment_fill_percent,
         discard_segments,
-        lifetime_streams,
+        page_streams,
         page_compression,
         metadata_writes,
         ..db.settings().without_places()

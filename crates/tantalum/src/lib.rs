@@ -98,7 +98,7 @@ pub use tantalum_device::{
 pub use tantalum_log::{ArchiveStats, Damage, HidingStats, LogDeviceStats, LogLayout, LogStats, Lsn, MissingDevice};
 pub use tantalum_store::{
     InPageStats, LogStructuredStats, MetadataWrites, PageChange, PageCompression, PageId, PageObserver, PageOperation,
-    Protection, StoreKind, StoreStats, TableId,
+    PageStreams, Protection, StoreKind, StoreStats, TableId,
 };
 pub use transaction::{
     BulkLoad, BulkLoadReport, Commit, KeyRange, Prefix, RangeIter, Savepoint, Snapshot, Ticket, Transaction,

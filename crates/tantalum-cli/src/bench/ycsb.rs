@@ -34,6 +34,9 @@ pub struct Arguments {
     /// Bytes of a field.
     #[arg(long, default_value_t = 100)]
     field_bytes: u32,
+    /// How much of a field, in percent, is random letters, 1 to 100. They are repeated to its end, so that it can be compressed.
+    #[arg(long, value_name = "PERCENT", default_value_t = 100)]
+    random_percent: u32,
     /// What is measured: engine, or append-only, a copy-on-write tree with one writer that appends each update and the nodes
     /// above it, as Couchbase does, for comparison: workloads A, B and C.
     #[arg(long, value_enum, default_value_t = Store::Engine)]
@@ -79,8 +82,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 
 impl Arguments {
     fn parameters(&self) -> Parameters {
-        let Self { records, fields, field_bytes, .. } = *self;
-        Parameters { records, fields, field_bytes, seed: self.running.common.seed }
+        let Self { records, fields, field_bytes, random_percent, .. } = *self;
+        Parameters { records, fields, field_bytes, seed: self.running.common.seed, random_percent }
     }
 
     fn distribution(&self) -> Chooser {

@@ -1,7 +1,7 @@
 //! How much a drive's flash is written, and what clients make of it, when the drive is nearly full: pages in place, with double writes and
 //! without, and log-structured.
 
-use tantalum::{Barriers, PageCompression, TornPageProtection};
+use tantalum::{Barriers, PageCompression, PageStreams, TornPageProtection};
 use tantalum_flash::{Kind, Profile};
 use tantalum_workloads::{
     tpcc::{self, Scale},
@@ -39,6 +39,9 @@ const USERS: usize = 32;
 /// Of a device with room for the database many times over.
 const LARGE_BYTES: u64 = 1 << 30;
 
+/// Before what is counted, the drive is written so many times its size.
+const DRIVES_BEFORE: u64 = 4;
+
 const RECORDS: u64 = 200_000;
 const WAREHOUSES: u32 = 20;
 const ROWS_OF_A_WAREHOUSE: Scale = Scale { items: 10_000, districts: 10, customers: 300, new_orders: 90 };
@@ -48,24 +51,23 @@ const ROWS_OF_A_WAREHOUSE: Scale = Scale { items: 10_000, districts: 10, custome
 struct Load {
     name: &'static str,
     contents: Contents,
-    /// Transactions before those that are counted, in which the drive is written full and cleaning begins.
-    warm_up: u64,
+    /// Transactions before those that are counted, where the database grows by them. Where it does not, the drive is written
+    /// [`DRIVES_BEFORE`] times.
+    warm_up: Option<u64>,
     counted: u64,
 }
 
-fn loads(seed: u64) -> [Load; 3] {
-    let records = ycsb::Parameters { seed, ..ycsb::Parameters::new(RECORDS) };
-    let ycsb = |name, chooser| Load {
-        name,
-        contents: Contents::Ycsb { records, chooser },
-        warm_up: 800_000,
-        counted: 200_000,
+fn loads(seed: u64) -> [Load; 4] {
+    let ycsb = |name, chooser, random_percent| {
+        let records = ycsb::Parameters { seed, random_percent, ..ycsb::Parameters::new(RECORDS) };
+        Load { name, contents: Contents::Ycsb { records, chooser }, warm_up: None, counted: 200_000 }
     };
     let warehouses = tpcc::Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed };
     [
-        ycsb("YCSB-A", Chooser::Zipfian),
-        ycsb("uniform", Chooser::Uniform),
-        Load { name: "TPC-C", contents: Contents::Tpcc(warehouses), warm_up: 40_000, counted: 10_000 },
+        ycsb("YCSB-A", Chooser::Zipfian, 100),
+        ycsb("YCSB-A, half repeats", Chooser::Zipfian, 50),
+        ycsb("uniform", Chooser::Uniform, 100),
+        Load { name: "TPC-C", contents: Contents::Tpcc(warehouses), warm_up: Some(45_000), counted: 10_000 },
     ]
 }
 
@@ -77,12 +79,14 @@ struct Store {
     drive: &'static str,
 }
 
-const STORES: [Store; 8] = [
+const STORES: [Store; 10] = [
     Store { name: "in place, double writes", pages: in_place(TornPageProtection::DoubleWrite), drive: PLAIN },
     Store { name: "in place", pages: in_place(TornPageProtection::TrustDevice), drive: PLAIN },
     Store { name: "two streams", pages: Pages::LogStructured(TWO_STREAMS), drive: PLAIN },
     Store { name: "two, discards", pages: Pages::LogStructured(DISCARDS), drive: PLAIN },
     Store { name: "two, discards, lz4", pages: Pages::LogStructured(compressed(DISCARDS)), drive: PLAIN },
+    Store { name: "one, discards", pages: Pages::LogStructured(ONE_STREAM), drive: PLAIN },
+    Store { name: "one, discards, lz4", pages: Pages::LogStructured(compressed(ONE_STREAM)), drive: PLAIN },
     Store { name: "six, discards", pages: Pages::LogStructured(SIX_STREAMS), drive: PLAIN },
     Store { name: "six, discards, placement", pages: Pages::LogStructured(SIX_STREAMS), drive: PLACING },
     Store { name: BEST, pages: Pages::LogStructured(compressed(SIX_STREAMS)), drive: PLACING },
@@ -93,8 +97,10 @@ const BEST: &str = "six, discards, placement, lz4";
 /// New pages in one stream and moved ones in another, and the drive knows of no free segments.
 const TWO_STREAMS: Segments = Segments::new(UNIT_BYTES, 95);
 const DISCARDS: Segments = Segments { discards: true, ..TWO_STREAMS };
+/// All pages in one.
+const ONE_STREAM: Segments = Segments { streams: PageStreams::One, ..DISCARDS };
 /// Pages apart by how long they are expected to live.
-const SIX_STREAMS: Segments = Segments { by_lifetime: true, ..DISCARDS };
+const SIX_STREAMS: Segments = Segments { streams: PageStreams::ByLifetime, ..DISCARDS };
 
 const fn compressed(segments: Segments) -> Segments {
     Segments { compression: PageCompression::Lz4, ..segments }
@@ -118,6 +124,7 @@ fn drive(name: &str, capacity_bytes: u64) -> Result<Drive> {
 }
 
 fn scenario(load: Load, store: Store, drive_bytes: u64, settings: Settings) -> Result<Scenario> {
+    let counted = load.counted;
     Ok(Scenario {
         page_bytes: PAGE_BYTES,
         buffer_pool_bytes: BUFFER_BYTES,
@@ -126,14 +133,19 @@ fn scenario(load: Load, store: Store, drive_bytes: u64, settings: Settings) -> R
         data: Data::Drive(drive(store.drive, drive_bytes)?),
         log: Log::Instant(256 << 20),
         clients: USERS,
-        length: Length::Transactions { warm_up: load.warm_up, counted: load.counted, with_checkpoints: false },
+        length: match load.warm_up {
+            Some(warm_up) => Length::Transactions { warm_up, counted, with_checkpoints: false },
+            None => Length::AfterWrites { bytes: DRIVES_BEFORE * drive_bytes, counted },
+        },
         ..Scenario::new(load.contents, settings.seed)
     })
 }
 
 /// What is live at the end, if the drive is large and pages are not compressed.
 fn live_bytes(load: Load, settings: Settings, progress: &dyn Fn(&str)) -> Result<u64> {
-    let large = scenario(load, STORES[2], LARGE_BYTES, settings)?;
+    // Transactions of YCSB leave as much live as there was.
+    let of_transactions = Load { warm_up: Some(load.warm_up.unwrap_or(0)), ..load };
+    let large = scenario(of_transactions, STORES[2], LARGE_BYTES, settings)?;
     let runs = scenario::run(&[Scenario { data: Data::Instant(LARGE_BYTES), ..large }], progress)?;
     Ok(runs[0].after.store.log_structured.expect("the store is log-structured").live_bytes)
 }
@@ -154,13 +166,14 @@ fn flash_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings>
         let scenarios = variants.iter().map(|&(used, store)| scenario(load, store, bytes(used), settings));
         let runs = scenario::run(&scenarios.collect::<Result<Vec<_>>>()?, progress)?;
         for (variants, runs) in variants.chunks_exact(STORES.len()).zip(runs.chunks_exact(STORES.len())) {
-            compare(&mut findings, load, variants, &runs.iter().map(|run| &**run).collect::<Vec<_>>());
+            let drive_bytes = bytes(variants[0].0);
+            compare(&mut findings, load, drive_bytes, variants, &runs.iter().map(|run| &**run).collect::<Vec<_>>());
         }
     }
     Ok(findings)
 }
 
-fn compare(findings: &mut Findings, load: Load, variants: &[(u32, Store)], runs: &[&Outcome]) {
+fn compare(findings: &mut Findings, load: Load, drive_bytes: u64, variants: &[(u32, Store)], runs: &[&Outcome]) {
     let programmed = |run: &Outcome| run.per_transaction(run.data.media_written_bytes);
     for (&(used, Store { name: store, .. }), run) in variants.iter().zip(runs) {
         let mut row = |what: &str, value, unit| {
@@ -169,6 +182,7 @@ fn compare(findings: &mut Findings, load: Load, variants: &[(u32, Store)], runs:
         let (stored, host) = (run.done.store.pages_stored, run.data.host_written_bytes as f64);
         row("transactions a second", run.per_second(), "tx/s");
         row("flash written a transaction", programmed(run), "bytes");
+        row("written before, times the drive", run.written_before as f64 / drive_bytes as f64, "times");
         row("pages stored a transaction", run.per_transaction(stored), "pages");
         row("written by the store for each byte of pages", host / (stored * u64::from(PAGE_BYTES)) as f64, "ratio");
         row("written by the drive for each byte that it got", run.data.media_written_bytes as f64 / host, "ratio");

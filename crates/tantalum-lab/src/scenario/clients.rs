@@ -45,6 +45,8 @@ const VOLUME_BYTES: u64 = 2 << 30;
 
 /// Transactions of each client at a time, until a trace has its changes.
 const STEPS: u64 = 20;
+/// Transactions of all clients at a time, until a drive was written enough.
+const STEPS_TO_WRITE: u64 = 10_000;
 
 impl Drive {
     /// A drive of this profile as the host gets it, all of it used.
@@ -254,8 +256,20 @@ impl Scenario {
         };
         let of_all =
             |transactions: u64| Options::transactions(self.clients, transactions.div_ceil(self.clients as u64));
+        let mut seed = self.seed;
+        let new = devices.counters();
         let warmed_up = match self.length {
             Length::Time { .. } => None,
+            Length::AfterWrites { bytes, .. } => {
+                assert!(devices.drives[0].is_some(), "pages are written to a drive");
+                let written = || devices.counters()[0].since(&new[0]).host_written_bytes;
+                let mut last = run(of_all(STEPS_TO_WRITE), seed, &mut |_| ())?;
+                while written() < bytes {
+                    seed += 1;
+                    last = run(of_all(STEPS_TO_WRITE), seed, &mut |_| ())?;
+                }
+                Some(last)
+            }
             Length::Transactions { warm_up, .. } | Length::TimeOf { warm_up, .. } | Length::Changes { warm_up, .. } => {
                 Some(run(of_all(warm_up), self.seed, &mut |_| ())?)
             }
@@ -266,7 +280,7 @@ impl Scenario {
         }
         let options = match self.length {
             Length::Time { warm_up, counted } => Options::timed(self.clients, warm_up, counted),
-            Length::Transactions { counted, .. } => of_all(counted),
+            Length::Transactions { counted, .. } | Length::AfterWrites { counted, .. } => of_all(counted),
             Length::TimeOf { counted, .. } => {
                 let per_second = warmed_up.as_ref().map_or(0.0, |report| report.total.per_second);
                 let time = Duration::from_secs_f64(counted as f64 / per_second);
@@ -291,7 +305,7 @@ impl Scenario {
                 (is_counting, begun, calls_before) = (true, tantalum_rt::now(), calls.load(Ordering::Relaxed));
             }
         };
-        let mut seed = self.seed + u64::from(warmed_up.is_some());
+        seed += u64::from(warmed_up.is_some());
         let mut report = run(options, seed, &mut watch)?;
         while matches!(self.length, Length::Changes { .. }) && !recorder.is_full() {
             seed += 1;
@@ -311,6 +325,7 @@ impl Scenario {
         let cpu_share = charged / (begun.elapsed().as_secs_f64() * self.cores as f64);
         let (sum, after, drives_after) = (sum(&workload)?, db.stats()?, devices.counters());
         let [data, log] = [0, 1].map(|drive: usize| drives_after[drive].since(&drives_before[drive]));
+        let written_before = drives_before[0].since(&new[0]).host_written_bytes;
         let done = after.since(&before);
         let (page_trace, requests) = self.end_trace(recorder, &report, &done)?;
         if let Data::Instant(_) | Data::Resident(_) = self.data {
@@ -327,6 +342,7 @@ impl Scenario {
             pool,
             data,
             log,
+            written_before,
             flushes,
             calls,
             cpu_share,

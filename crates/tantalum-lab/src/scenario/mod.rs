@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Barriers, LogLayout, MetadataWrites, PageCleaning, PageCompression, TornPageProtection};
+use tantalum::{Barriers, LogLayout, MetadataWrites, PageCleaning, PageCompression, PageStreams, TornPageProtection};
 use tantalum_flash::Profile;
 use tantalum_rt::{Mutex, simulation::LockCharges};
 use tantalum_workloads::{
@@ -104,8 +104,7 @@ pub(crate) struct Segments {
     pub fill_percent: u32,
     pub metadata: MetadataWrites,
     pub compression: PageCompression,
-    /// Whether pages are kept apart by how long they are expected to live.
-    pub by_lifetime: bool,
+    pub streams: PageStreams,
     /// Whether the drive is told of segments that are free.
     pub discards: bool,
 }
@@ -188,6 +187,11 @@ pub(crate) enum Length {
         counted: u64,
         /// Before what is counted, and at its end.
         with_checkpoints: bool,
+    },
+    /// So many transactions, after the drive of the pages was written so many bytes.
+    AfterWrites {
+        bytes: u64,
+        counted: u64,
     },
     /// As long as so many transactions took at the rate of the warm-up.
     TimeOf {
@@ -298,7 +302,7 @@ impl Segments {
     /// As the engine has it.
     pub const fn new(bytes: u32, fill_percent: u32) -> Self {
         let (metadata, compression) = (MetadataWrites::Own, PageCompression::None);
-        Self { bytes, fill_percent, metadata, compression, by_lifetime: false, discards: false }
+        Self { bytes, fill_percent, metadata, compression, streams: PageStreams::Two, discards: false }
     }
 }
 

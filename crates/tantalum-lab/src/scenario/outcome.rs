@@ -25,6 +25,8 @@ pub(crate) struct Outcome {
     pub data: Counters,
     /// What the drive of the log did.
     pub log: Counters,
+    /// Bytes that the drive of the pages was written before what is counted.
+    pub written_before: u64,
     /// The log's flushes, where it is one of FlashLogging's experiments.
     pub flushes: FlushSizes,
     /// Calls of TPC-C to the engine, and the share of all cores' time that they were charged.

@@ -10,7 +10,7 @@ use std::{
 
 use tantalum_device::Durability;
 use tantalum_log::Lsn;
-use tantalum_rt::{Condvar, Instant, Mutex, now};
+use tantalum_rt::{Condvar, Instant, Mutex, MutexGuard, now};
 
 use super::{
     Shared,
@@ -19,7 +19,7 @@ use super::{
     maintenance::Maintenance,
     nilfs2,
     segment_counters::Counters,
-    streams::Slot,
+    streams::{PageStreams, Slot},
     summary::{ENTRIES_MAX, Entry, Stream},
 };
 use crate::{MetadataWrites, PageBatch, PageId, Result, page::header};
@@ -197,24 +197,26 @@ impl Shared {
         for (stream, items) in by_stream(&mut items, self.io.layout.page_bytes()) {
             let mut rest = &items[..];
             while !rest.is_empty() {
-                let slot = self.slot_for_new_pages(stream, units(rest))?;
-                rest = &rest[self.append(slot, rest)?..];
+                rest = &rest[self.append_new_pages(stream, rest)?..];
             }
         }
         Ok(())
     }
 
-    /// Where new pages of so many units go, or as many as a segment has room for, once there is room for them.
-    fn slot_for_new_pages(&self, stream: Stream, units: u64) -> Result<Slot> {
+    /// Appends new pages, as many as go into one append, once there is room for them. Returns how many.
+    fn append_new_pages(&self, stream: Stream, items: &[Item<'_>]) -> Result<usize> {
         let mut waited_since = None;
         loop {
+            let turn = self.turn_to_append();
             if self.must_begin() {
+                drop(turn);
                 Maintenance::begin(self).begin_streams()?;
+                continue;
             }
             let (slot, is_work_due, is_exhausted) = {
                 let mut table = self.table.write();
                 let waited = waited_since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
-                let has_room = table.is_exhausted() || table.free_space().has_room_for(units, waited);
+                let has_room = table.is_exhausted() || table.free_space().has_room_for(units(items), waited);
                 let slot = has_room.then(|| table.slot_for_new_pages(stream)).flatten();
                 (slot, table.is_work_due(), table.is_exhausted())
             };
@@ -225,15 +227,22 @@ impl Shared {
                 if let Some(since) = waited_since {
                     self.count_wait(since);
                 }
-                return Ok(slot);
+                return self.append(slot, items);
             }
             if is_exhausted {
                 return Err(self.io.full());
             }
+            drop(turn);
             waited_since.get_or_insert_with(now);
             // A signal that came before this is not missed for long.
             self.space.wait(SPACE_WAIT_TIMEOUT);
         }
+    }
+
+    /// Where new pages and those that cleaning moves go to one stream: held from before a place in it is chosen until what is appended
+    /// there is durable. A task that has it must see afterwards that the streams need not begin anew.
+    pub(super) fn turn_to_append(&self) -> Option<MutexGuard<'_, ()>> {
+        (self.page_streams == PageStreams::One).then(|| self.turn.lock())
     }
 
     fn count_wait(&self, since: Instant) {
@@ -257,7 +266,7 @@ impl Shared {
         };
         let items = &items[..items.iter().take(ENTRIES_MAX).take_while(fits).count()];
         assert!(!items.is_empty(), "a segment is left when no page fits any more");
-        let is_new = slot.stream.is_of_new_pages();
+        let is_new = items[0].from.is_none();
         let filler_blocks = match self.metadata_writes {
             MetadataWrites::Nilfs2 if is_new => {
                 let blocks = nilfs2::metadata_blocks(items.iter().map(|item| item.id), layout.page_blocks());
@@ -285,7 +294,7 @@ impl Shared {
         let blocks = written.inspect_err(|_| self.must_begin.store(true, Ordering::Release))?;
         let mut table = self.table.write();
         table.apply(&summary);
-        table.streams.advance(&slot, blocks);
+        table.streams.advance(&slot, blocks, is_new);
         drop(table);
         Counters::add(&io.counters.appends, 1);
         Counters::add(&io.counters.filler_bytes_written, u64::from(filler_blocks) * BLOCK_BYTES as u64);

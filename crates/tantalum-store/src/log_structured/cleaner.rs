@@ -31,6 +31,7 @@ use super::{
     maintenance::Maintenance,
     segment_counters::Counters,
     segments::Segment,
+    streams::PageStreams,
     summary::{ENTRIES_MAX, Stream},
     table::Table,
 };
@@ -255,12 +256,22 @@ impl Maintenance<'_> {
         }
         let mut items: Vec<(Stream, Item<'_>)> = {
             let table = table.read();
-            let stream = |survivor: &Survivor| table.stream_of_moved_page(survivor.stream, survivor.stamp);
+            let stream = |survivor: &Survivor| match self.shared.page_streams {
+                PageStreams::One => Stream::Hot,
+                PageStreams::Two | PageStreams::ByLifetime => {
+                    table.stream_of_moved_page(survivor.stream, survivor.stamp)
+                }
+            };
             survivors.iter().map(|survivor| (stream(survivor), survivor.item())).collect()
         };
         for (stream, items) in by_stream(&mut items, io.layout.page_bytes()) {
             let mut rest = &items[..];
             while !rest.is_empty() {
+                let turn = self.shared.turn_to_append();
+                if turn.is_some() && self.shared.must_begin() {
+                    // What was appended last may be damaged: nothing goes behind it.
+                    return Ok(0);
+                }
                 let Some(slot) = table.write().slot_for_moved_pages(stream) else { return Ok(0) };
                 let appended = self.shared.append(slot, rest)?;
                 rest = &rest[appended..];

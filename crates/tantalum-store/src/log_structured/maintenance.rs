@@ -214,7 +214,7 @@ impl<'s> Maintenance<'s> {
             })?;
             Counters::add(&io.counters.map_bytes_written, u64::from(written_blocks) * BLOCK_BYTES as u64);
             let mut table = table.write();
-            table.streams.advance(&slot, written_blocks);
+            table.streams.advance(&slot, written_blocks, false);
             table.segments.get_mut(slot.segment).map_blocks += now.len() as u32;
             let at = io.layout.place(slot.segment, slot.block);
             let places = (1..).map(|block| at.plus(block));

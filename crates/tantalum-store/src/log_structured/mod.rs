@@ -19,7 +19,7 @@
 //! - [`BatchQueue`] and appends ([`append`]), [`Maintenance`] with its checkpoints, the [`cleaner`], [`compaction`], and [`recovery`]
 //!
 //! Locks, in this order: the queue of batches (not held while a task writes them); maintenance, held by the task that checkpoints,
-//! cleans, compacts, or begins the streams; the table, never held while a device works. Under those of [`SpaceSignal`] and of
+//! cleans, compacts, or begins the streams; the turn to append, where there is one stream; the table, never held while a device works. Under those of [`SpaceSignal`] and of
 //! [`SegmentIo`], which reads share, no other is taken.
 
 mod append;
@@ -66,6 +66,7 @@ use segment_counters::Counters;
 pub use segment_counters::LogStructuredStats;
 use segment_io::SegmentIo;
 use segments::State;
+pub use streams::PageStreams;
 use table::Table;
 
 use crate::{
@@ -96,10 +97,11 @@ struct Shared {
     io: SegmentIo,
     metadata_writes: MetadataWrites,
     compression: PageCompression,
-    /// Whether there may be more than two streams of pages, of which older programs know nothing.
-    by_lifetime: bool,
+    page_streams: PageStreams,
     table: RwLock<Table>,
     batches: BatchQueue,
+    /// See [`turn_to_append`](Self::turn_to_append).
+    turn: Mutex<()>,
     /// Held through a [`Maintenance`].
     maintenance: Mutex<RootState>,
     /// The streams must begin anew before anything is appended: at first, and after an append that failed.
@@ -116,7 +118,7 @@ impl Shared {
     fn page_streams(&self, table: &Table) -> (usize, u32) {
         let (layout, count) = (self.io.layout, table.segments.count());
         // What is packed is to take little space.
-        let has_more = self.by_lifetime && !table.segments.opens_first();
+        let has_more = self.page_streams == PageStreams::ByLifetime && !table.segments.opens_first();
         let streams = if has_more { layout.page_streams(count) } else { FIRST_STREAMS };
         (streams, layout.cleaning_reserve(count))
     }
@@ -169,8 +171,9 @@ impl LogStructuredStore {
             io,
             metadata_writes: options.metadata_writes,
             compression: options.compression,
-            by_lifetime: options.by_lifetime,
+            page_streams: options.page_streams,
             batches: BatchQueue::default(),
+            turn: Mutex::default(),
             maintenance: Mutex::default(),
             must_begin: AtomicBool::new(true),
             space: SpaceSignal::default(),
@@ -333,7 +336,10 @@ impl LogStructuredStore {
         let (unit, segment_units) = (UNIT_BYTES as u64, self.shared.io.layout.segment_units());
         counts.segments = table.segments.count().into();
         counts.free_segments = table.segments.free().into();
-        counts.page_streams = table.streams.durable as u64;
+        counts.page_streams = match self.shared.page_streams {
+            PageStreams::One => table.streams.durable.min(1),
+            PageStreams::Two | PageStreams::ByLifetime => table.streams.durable,
+        } as u64;
         counts.empty_segments = table.segments.empty().into();
         for (_, segment) in table.segments.iter() {
             counts.live_bytes += u64::from(segment.live_units()) * unit;

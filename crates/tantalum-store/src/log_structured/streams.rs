@@ -16,6 +16,43 @@ use super::{
     summary::{Entry, Stream, Summary},
 };
 
+/// How many segments of pages the log-structured store writes at a time, and which pages go together.
+///
+/// ```
+/// use tantalum_store::PageStreams;
+/// assert_eq!(PageStreams::default(), PageStreams::Two);
+/// assert_eq!("by-lifetime".parse(), Ok(PageStreams::ByLifetime));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum PageStreams {
+    /// One for all pages. A drive without placement handles is then written segment by segment, and if they are as large as its erase
+    /// units, or larger, these die with them ("How to Write to SSDs", PVLDB 2026).
+    One,
+    /// One for pages that are stored, and one for those that cleaning moves, which have not changed for a while.
+    #[default]
+    Two,
+    /// Several of either kind, by how long pages are expected to live, if there are segments enough: for drives with placement handles.
+    ByLifetime,
+}
+
+impl PageStreams {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::One, Self::Two, Self::ByLifetime];
+
+    /// Its name in settings and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::One => "one",
+            Self::Two => "two",
+            Self::ByLifetime => "by-lifetime",
+        }
+    }
+}
+
+tantalum_device::named_field!(PageStreams);
+
 #[derive(Debug, Default)]
 pub struct Streams {
     /// Where each stream of pages goes on; empty until something is stored.
@@ -24,6 +61,8 @@ pub struct Streams {
     pub durable: usize,
     /// The open segment of the map, and the blocks of it that are used.
     map: Option<(u32, u32)>,
+    /// The number of the newest durable append of new pages; 0 if there is none since the streams have begun.
+    pub newest_append: u64,
     /// The present session: a random number, drawn when the streams begin.
     pub session: u64,
     /// The next append's number.
@@ -62,7 +101,7 @@ impl Streams {
         if let Some((segment, block)) = self.map.take() {
             segments.close_map(segment, block > 0);
         }
-        self.durable = 0;
+        (self.durable, self.newest_append) = (0, 0);
         if !self.add(FIRST_STREAMS, 0, segments) {
             return false;
         }
@@ -83,12 +122,6 @@ impl Streams {
         let position = |pair: &[u32]| Position { segment: pair[0], block: 0, next: pair[1], after: 0 };
         self.pages.extend(opened.chunks_exact(2).map(position));
         true
-    }
-
-    /// The number of the newest append of new pages that is durable; 0 if there is none since the streams have begun.
-    pub fn newest_append(&self) -> u64 {
-        let of_new_pages = self.pages.iter().zip(Stream::OF_PAGES).filter(|(_, stream)| stream.is_of_new_pages());
-        of_new_pages.map(|(position, _)| position.after).max().unwrap_or(0)
     }
 
     /// Where a stream of pages goes on, after it has moved to its next segment if it must. `None` if there is no segment to follow
@@ -128,8 +161,11 @@ impl Streams {
         Slot { stream, segment, block, next, sequence, session: self.session }
     }
 
-    /// Notes that an append took so many blocks.
-    pub fn advance(&mut self, slot: &Slot, blocks: u32) {
+    /// Notes that an append, of new pages or of what is there already, took so many blocks.
+    pub fn advance(&mut self, slot: &Slot, blocks: u32, is_new: bool) {
+        if is_new {
+            self.newest_append = slot.sequence;
+        }
         match (slot.stream, &mut self.map) {
             (Stream::Map, Some((_, block))) => *block += blocks,
             (Stream::Map, None) => unreachable!("an append was made to a stream that is open"),
@@ -157,13 +193,14 @@ mod tests {
         assert_eq!(streams.pages.len(), 2, "there are too few segments for more");
         streams.durable = 2;
         let first = streams.next_slot(Stream::Hot, &mut segments, layout, 0).unwrap();
-        streams.advance(&first, layout.segment_blocks());
+        streams.advance(&first, layout.segment_blocks(), true);
         assert!(streams.next_slot(Stream::Hot, &mut segments, layout, 2).is_none(), "two are free, and kept");
         let second = streams.next_slot(Stream::Hot, &mut segments, layout, 1).unwrap();
         assert_eq!((first.next, second.block), (Some(second.segment), 0));
         assert!(second.sequence > first.sequence);
         assert_eq!(segments.get(first.segment).state(), State::Closed);
-        assert_eq!(streams.newest_append(), first.sequence);
+        streams.advance(&second, 1, false);
+        assert_eq!(streams.newest_append, first.sequence, "the second was of moved pages");
     }
 
     #[test]

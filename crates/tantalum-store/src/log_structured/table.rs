@@ -55,12 +55,12 @@ impl Table {
     /// The newest append of new pages, and how often a segment became free: where these are as they were, nothing has changed that
     /// cleaning could do.
     pub fn progress(&self) -> (u64, u64) {
-        (self.streams.newest_append(), self.segments.freed())
+        (self.streams.newest_append, self.segments.freed())
     }
 
     /// Notes that cleaning cannot make room.
     pub fn note_exhausted(&mut self) {
-        self.exhausted_after = Some(self.streams.newest_append());
+        self.exhausted_after = Some(self.streams.newest_append);
     }
 
     /// Notes that there is room again, or may be.
@@ -70,7 +70,7 @@ impl Table {
 
     /// Whether cleaning has found that it cannot make room, and nothing was stored since.
     pub fn is_exhausted(&self) -> bool {
-        self.exhausted_after == Some(self.streams.newest_append())
+        self.exhausted_after == Some(self.streams.newest_append)
     }
 
     /// How much space is free now.
@@ -122,7 +122,7 @@ impl Table {
     /// begun in vain are free again then.
     pub fn slot_for_moved_pages(&mut self, stream: Stream) -> Option<Slot> {
         let count = self.segments.count();
-        let reserve = match self.streams.newest_append() {
+        let reserve = match self.streams.newest_append {
             0 => self.layout.checkpoint_reserve(count),
             _ => self.layout.restart_reserve(count),
         };

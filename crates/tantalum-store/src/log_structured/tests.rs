@@ -15,7 +15,8 @@ use super::{
     LogStructuredStats, LogStructuredStore,
     layout::{BLOCK_BYTES, Layout, Place},
     maintenance::Maintenance,
-    summary::{Entry, Summary},
+    streams::PageStreams,
+    summary::{Entry, Stream, Summary},
 };
 use crate::{
     ErrorKind, Load, MetadataWrites, PageCompression, PageId, PageStore, SegmentSizes, StoreOptions, Superblock,
@@ -71,8 +72,8 @@ pub(super) fn compressed_store(device: &Arc<MemoryDevice>, compression: PageComp
 /// Segments of a device on which pages are kept apart by lifetime.
 const MANY_SEGMENTS: u32 = 90;
 
-fn lifetime_store(device: &Arc<MemoryDevice>, by_lifetime: bool, compression: PageCompression) -> LogStructuredStore {
-    store_with(device, StoreOptions { discards: true, compression, by_lifetime, ..StoreOptions::default() })
+fn store_of(device: &Arc<MemoryDevice>, page_streams: PageStreams, compression: PageCompression) -> LogStructuredStore {
+    store_with(device, StoreOptions { discards: true, compression, page_streams, ..StoreOptions::default() })
 }
 
 /// The version of a page; 0 if it was never stored.
@@ -116,8 +117,7 @@ fn a_power_cut_leaves_every_page_old_or_new() {
         for life in 0..8 {
             let (device_then, stored_then, tried_then) = (device.clone(), Arc::clone(&stored), Arc::clone(&tried));
             let compression = *random.choice(&PageCompression::ALL).unwrap();
-            // A version before this one knows two streams.
-            let by_lifetime = random.u8(..4) > 0;
+            let page_streams = *random.choice(&PageStreams::ALL).unwrap();
             let cut_at = Duration::from_micros(random.u64(1..60_000));
             let tasks = random.u64(1..4);
             let seen = Arc::new(tantalum_rt::Mutex::new(LogStructuredStats::default()));
@@ -127,7 +127,7 @@ fn a_power_cut_leaves_every_page_old_or_new() {
                     tantalum_rt::sleep(cut_at);
                     tantalum_rt::power_cut()
                 });
-                let store = Arc::new(lifetime_store(&device_then, by_lifetime, compression));
+                let store = Arc::new(store_of(&device_then, page_streams, compression));
                 check(&store);
                 for id in 0..pages {
                     let version = version(&store, id);
@@ -180,7 +180,7 @@ fn a_power_cut_leaves_every_page_old_or_new() {
             total.page_streams += seen.page_streams / 6;
         }
     }
-    assert!(total.pages_moved > 1000 && total.checkpoints > 300 && total.page_streams > 20, "{total:?}");
+    assert!(total.pages_moved > 1000 && total.checkpoints > 300 && total.page_streams > 10, "{total:?}");
 }
 
 #[test]
@@ -269,11 +269,11 @@ fn what_was_stored_in_one_way_is_read_and_moved_in_the_other() {
 #[test]
 fn pages_that_rarely_change_are_moved_less_often_than_chance_would() {
     // A tenth of the pages gets nine of ten stores.
-    let moved = |hot_percent: u64, by_lifetime: bool| {
+    let moved = |hot_percent: u64, page_streams: PageStreams| {
         // In a simulation, so that the cleaner gets its turns.
         let run = move || {
             let device = device_of(400, MemoryProfile::default());
-            let store = lifetime_store(&device, by_lifetime, PageCompression::None);
+            let store = store_of(&device, page_streams, PageCompression::None);
             let pages = store.capacity_pages();
             let mut random = Random::with_seed(3);
             for first in (0..pages).step_by(40) {
@@ -288,9 +288,37 @@ fn pages_that_rarely_change_are_moved_less_often_than_chance_would() {
         };
         Simulation::new(hot_percent).run(run).expect_finished()
     };
-    for by_lifetime in [false, true] {
-        let (skewed, even) = (moved(90, by_lifetime), moved(0, by_lifetime));
-        assert!(skewed * 4 < even * 3, "{skewed} pages moved, and {even} without hot ones; by lifetime: {by_lifetime}");
+    for page_streams in [PageStreams::Two, PageStreams::ByLifetime] {
+        let (skewed, even) = (moved(90, page_streams), moved(0, page_streams));
+        assert!(skewed * 4 < even * 3, "{skewed} pages moved, and {even} without hot ones; streams {page_streams}");
+    }
+}
+
+#[test]
+fn with_one_stream_moved_pages_go_behind_new_ones() {
+    for seed in 0..10 {
+        let run = move || {
+            let device = slow_device(SEGMENTS, seed);
+            let store = store_of(&device, PageStreams::One, PageCompression::None);
+            let pages = store.capacity_pages();
+            let mut newest = vec![1; pages as usize];
+            for first in (0..pages).step_by(40) {
+                store.store(&batch(&(first..(first + 40).min(pages)).collect::<Vec<_>>(), 1)).unwrap();
+            }
+            let mut random = Random::with_seed(seed);
+            for round in 2..2000 {
+                let id = random.u64(0..pages);
+                store.store(&batch(&[id], round)).unwrap();
+                newest[id as usize] = round;
+            }
+            (0..pages).for_each(|id| assert_eq!(version(&store, id), newest[id as usize], "page {id}"));
+            check(&store);
+            let found = counts(&store);
+            assert!(found.pages_moved > 500 && found.page_streams == 1, "{found:?}");
+            let of_moved_pages = store.shared.table.read().streams.pages[Stream::Cold.number()];
+            assert_eq!((of_moved_pages.block, of_moved_pages.after), (0, 0), "nothing goes there");
+        };
+        Simulation::new(seed).run(run).expect_finished();
     }
 }
 
@@ -320,7 +348,7 @@ fn an_append_that_failed_is_made_again_elsewhere() {
 fn a_stream_is_used_when_a_durable_root_names_it() {
     for (writes, is_durable) in [(Some(0), false), (Some(1), false), (None, true)] {
         let device = device();
-        let first = lifetime_store(&device, true, PageCompression::None);
+        let first = store_of(&device, PageStreams::ByLifetime, PageCompression::None);
         first.store(&batch(&[1, 2, 3], 1)).unwrap();
         assert_eq!(counts(&first).page_streams, 2);
         while counts(&first).segments < u64::from(MANY_SEGMENTS) {
@@ -337,7 +365,7 @@ fn a_stream_is_used_when_a_durable_root_names_it() {
         first.store(&batch(&[4, 5], 2)).unwrap();
         drop(first);
         device.power_cut(&mut Random::with_seed(1));
-        let again = lifetime_store(&device, true, PageCompression::None);
+        let again = store_of(&device, PageStreams::ByLifetime, PageCompression::None);
         assert_eq!([1, 2, 3, 4, 5].map(|id| version(&again, id)), [1, 1, 1, 2, 2]);
         check(&again);
     }

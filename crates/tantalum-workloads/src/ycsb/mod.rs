@@ -29,7 +29,6 @@ use std::ops::Range;
 use tantalum::{Db, Table, Transaction};
 use tantalum_rt::Random;
 
-use crate::choice::bytes;
 use crate::driver::{Completed, Pipeline, Recorder, Workload, client_random};
 use crate::error::{self, Result};
 use crate::load::{self, LoadProgress, PARAMETERS_KEY};
@@ -68,12 +67,12 @@ impl Ycsb {
         progress: &mut dyn FnMut(&LoadProgress),
     ) -> Result<Self> {
         parameters.validate()?;
-        match load::loaded(db, TABLE_NAMES[0], Parameters::decode)? {
+        match load::loaded(db, TABLE_NAMES[0], Parameters::decode_stored)? {
             Some(found) if !found.has_shape_of(&parameters) => {
                 return Err(error::parameters(found, parameters));
             }
             Some(_) => {}
-            None => load::load(db, &TABLE_NAMES, &parameters.encode(), || {
+            None => load::load(db, &TABLE_NAMES, &parameters.encode_stored(), || {
                 load_phase::load(db, parameters, loaders, progress)
             })?,
         }
@@ -85,7 +84,7 @@ impl Ycsb {
     /// # Errors
     /// Of the engine, or a row that does not decode.
     pub fn open(db: &Db) -> Result<Option<Self>> {
-        let Some(parameters) = load::loaded(db, TABLE_NAMES[0], Parameters::decode)? else { return Ok(None) };
+        let Some(parameters) = load::loaded(db, TABLE_NAMES[0], Parameters::decode_stored)? else { return Ok(None) };
         let table = db.table(TABLE_NAMES[1])?;
         let records = Records::find(db, &table, &parameters)?;
         let mix = Mix::A;
@@ -191,7 +190,7 @@ impl Workload for Ycsb {
             Kind::Update | Kind::ReadModifyWrite => {
                 let number = self.records.choose(self.chooser, random);
                 let field = random.usize(0..self.parameters.fields as usize);
-                let value = bytes(random, self.parameters.field_bytes as usize, b' ', b'~');
+                let value = records::field(&self.parameters, random);
                 pipeline.commit(kind as usize, recorder, || self.update(number, field, &value))
             }
             Kind::Insert => {

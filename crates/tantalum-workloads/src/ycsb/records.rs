@@ -27,9 +27,16 @@ fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// A new value of a field.
+pub(super) fn field(parameters: &Parameters, random: &mut Random) -> Vec<u8> {
+    let random_bytes = u64::from(parameters.field_bytes) * u64::from(parameters.random_percent);
+    let letters = bytes(random, random_bytes.div_ceil(100) as usize, b' ', b'~');
+    letters.iter().copied().cycle().take(parameters.field_bytes as usize).collect()
+}
+
 /// A new record's fields.
 pub(super) fn record(parameters: &Parameters, random: &mut Random) -> Vec<u8> {
-    bytes(random, parameters.record_bytes(), b' ', b'~')
+    (0..parameters.fields).flat_map(|_| field(parameters, random)).collect()
 }
 
 /// The record numbers in use, and how one is chosen among them.

@@ -8,7 +8,7 @@ use tantalum::Db;
 use super::*;
 use crate::driver::{self, Options, RunReport};
 
-const PARAMETERS: Parameters = Parameters { records: 500, fields: 3, field_bytes: 20, seed: 5 };
+const PARAMETERS: Parameters = Parameters { records: 500, fields: 3, field_bytes: 20, seed: 5, random_percent: 100 };
 
 fn open(directory: &tempfile::TempDir) -> Db {
     Db::builder().log_bytes(8 << 20).open(directory.path()).unwrap()
@@ -68,6 +68,33 @@ fn records_that_a_crash_left_out_are_made_up_for() {
     assert_eq!(ycsb.records.reserve(), 506);
     ycsb.read(503).unwrap();
     assert!(matches!(ycsb.read(506), Err(error) if error.kind() == ErrorKind::NotFound));
+}
+
+#[test]
+fn fields_repeat_what_of_them_is_random() {
+    let parameters = Parameters { random_percent: 33, ..PARAMETERS };
+    let mut random = Random::with_seed(1);
+    let record = record(&parameters, &mut random);
+    assert_eq!(record.len(), 60);
+    for field in record.chunks(20) {
+        assert_eq!(field[7..14], field[..7]);
+        assert_eq!(field[14..], field[..6]);
+    }
+    assert_ne!(record[..7], record[20..27]);
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory);
+    Ycsb::load_or_reuse(&db, parameters, 1, &mut |_| ()).unwrap();
+    assert_eq!(Ycsb::open(&db).unwrap().unwrap().parameters(), parameters);
+    let other = Ycsb::load_or_reuse(&db, PARAMETERS, 1, &mut |_| ()).map(drop);
+    assert!(matches!(&other, Err(error) if error.kind() == ErrorKind::Mismatch));
+}
+
+#[test]
+fn earlier_versions_stored_no_share_of_random_fields() {
+    let earlier = [&500u64.to_le_bytes()[..], &3u32.to_le_bytes(), &20u32.to_le_bytes(), &5u64.to_le_bytes()].concat();
+    assert_eq!(PARAMETERS.encode_stored(), earlier);
+    assert_eq!(Parameters::decode_stored(&earlier).unwrap(), PARAMETERS);
+    Parameters::decode_stored(&earlier[1..]).unwrap_err();
 }
 
 #[test]

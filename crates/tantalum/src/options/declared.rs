@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 use tantalum_device::toml::{Field, Problem, Table, Value};
 use tantalum_log::LogLayout;
-use tantalum_store::{MetadataWrites, PageCompression, StoreKind};
+use tantalum_store::{MetadataWrites, PageCompression, PageStreams, StoreKind};
 
 use super::{Barriers, Builder, Expert, Isolation, LogHiding, TornPageProtection};
 use crate::{
@@ -322,11 +322,13 @@ settings! {
     /// With log-structured: whether the store tells a device which segments it does not need: a trim for an SSD; nothing for a file.
     expert open Flag discard_segments: bool = "`false`";
 
-    /// With log-structured: whether pages that are expected to be stored again soon, later, and hardly ever, are kept apart in segments
-    /// of their own, if there are enough segments (about 170 with the other settings as they are). It pays on a drive with placement
-    /// handles, which keeps them apart too; in another one, more open segments lie in each of its erase units. Can be changed from one
-    /// open to the next; once it was on, older versions refuse the database.
-    expert open Flag lifetime_streams: bool = "`false`";
+    /// With log-structured: which pages are kept apart in segments of their own: `two`, those that cleaning moves, which have not changed
+    /// for a while; `one`, none, so that a drive is written one segment after the other, which suits SSDs without placement handles if
+    /// `segment_bytes` is a multiple of what they erase at a time and `discard_segments` is on; `by-lifetime`, those that are expected to be
+    /// stored again soon, later, and hardly ever, if there are enough segments (about 170 with the other settings as they are), which suits
+    /// drives with placement handles. Can be changed from one open to the next; once it was `by-lifetime`, older versions refuse the
+    /// database.
+    expert open Name page_streams: PageStreams = "`two`";
 
     /// With log-structured: how pages are compressed where that saves an eighth of one or more: `none`, or `lz4`. Fewer bytes are
     /// written then, and less has to be moved by cleaning, since the store has room for as many pages as without; for processor time at

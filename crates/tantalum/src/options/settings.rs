@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use tantalum_device::toml::Table;
 use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
-use tantalum_store::{PageCompression, Protection, SegmentSizes, StoreKind, StoreOptions, UnitSizes};
+use tantalum_store::{PageCompression, PageStreams, Protection, SegmentSizes, StoreKind, StoreOptions, UnitSizes};
 
 use super::{Barriers, Isolation, LogHiding, Settings, TornPageProtection};
 use crate::{
@@ -160,7 +160,7 @@ impl Settings {
             ("segment_bytes", self.segment_bytes.is_some(), StoreKind::LogStructured),
             ("segment_fill_percent", self.segment_fill_percent.is_some(), StoreKind::LogStructured),
             ("discard_segments", self.discard_segments.is_some(), StoreKind::LogStructured),
-            ("lifetime_streams", self.lifetime_streams.is_some(), StoreKind::LogStructured),
+            ("page_streams", self.page_streams.is_some(), StoreKind::LogStructured),
             ("page_compression", self.page_compression.is_some(), StoreKind::LogStructured),
             ("metadata_writes", self.metadata_writes.is_some(), StoreKind::LogStructured),
         ];
@@ -326,7 +326,7 @@ impl Settings {
 
     /// Whether there may be more than two streams of pages, of which older programs know nothing.
     pub fn has_lifetime_streams_in(&self, store: StoreKind) -> bool {
-        store == StoreKind::LogStructured && self.lifetime_streams.unwrap_or_default()
+        store == StoreKind::LogStructured && self.page_streams == Some(PageStreams::ByLifetime)
     }
 
     /// What the page store does from this open on.
@@ -336,7 +336,7 @@ impl Settings {
             durable_page_writes: self.durable_page_writes(),
             carry_over_percent: self.carry_over_percent.unwrap_or(DEFAULT_CARRY_OVER_PERCENT),
             compression: self.page_compression.unwrap_or_default(),
-            by_lifetime: self.lifetime_streams.unwrap_or_default(),
+            page_streams: self.page_streams.unwrap_or_default(),
             metadata_writes: self.metadata_writes.unwrap_or_default(),
             discards: self.discard_segments.unwrap_or_default(),
         }
@@ -393,7 +393,7 @@ fn refuse(problem: Option<(&str, String)>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use tantalum_store::{MetadataWrites, PageCompression};
+    use tantalum_store::{MetadataWrites, PageCompression, PageStreams};
 
     use super::*;
     use crate::ErrorKind;
@@ -437,7 +437,7 @@ mod tests {
             segment_bytes: Some(1 << 16),
             segment_fill_percent: Some(70),
             discard_segments: Some(true),
-            lifetime_streams: Some(true),
+            page_streams: Some(PageStreams::ByLifetime),
             page_compression: Some(PageCompression::Lz4),
             metadata_writes: Some(MetadataWrites::Nilfs2),
             ..Settings::default()

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Builder, Db, PageCompression, StoreKind, Table};
+use tantalum::{Builder, Db, PageCompression, PageStreams, StoreKind, Table};
 use tantalum_device::{
     MemoryProfile,
     files::{self as simulated, SimulatedFiles},
@@ -350,28 +350,27 @@ fn format_versions(directory: &Path) -> [u8; 2] {
 fn a_store_with_new_features_is_of_a_newer_format_from_then_on() {
     let dir = tempfile::tempdir().unwrap();
     unpack(&fs::read(FIXTURES[5].path("1")).unwrap(), dir.path());
-    let open = |compression, by_lifetime: Option<bool>| {
+    let open = |compression, page_streams| {
         let builder = FIXTURES[5].builder().create_if_missing(false);
-        let with_lifetimes = |builder: Builder| match by_lifetime {
-            Some(by_lifetime) => builder.expert(|expert| expert.lifetime_streams(by_lifetime)),
-            None => builder,
-        };
-        with_lifetimes(builder.expert(|expert| expert.page_compression(compression))).open(dir.path()).unwrap()
+        builder
+            .expert(|expert| expert.page_compression(compression).page_streams(page_streams))
+            .open(dir.path())
+            .unwrap()
     };
     let stored = |db: &Db| {
         let found = db.stats().unwrap().store.log_structured.unwrap();
         (found.pages_stored > 0, found.bytes_stored < found.pages_stored * 4096)
     };
-    for (compression, by_lifetime, session, version) in [
-        (PageCompression::None, None, 0, 1),
-        (PageCompression::None, Some(false), 1, 1),
-        (PageCompression::Lz4, None, 2, 3),
-        (PageCompression::None, None, 3, 3),
-        (PageCompression::None, Some(true), 4, 4),
-        (PageCompression::Lz4, None, 5, 4),
-        (PageCompression::None, Some(false), 6, 4),
+    for (compression, page_streams, session, version) in [
+        (PageCompression::None, PageStreams::Two, 0, 1),
+        (PageCompression::None, PageStreams::One, 1, 1),
+        (PageCompression::Lz4, PageStreams::Two, 2, 3),
+        (PageCompression::None, PageStreams::One, 3, 3),
+        (PageCompression::None, PageStreams::ByLifetime, 4, 4),
+        (PageCompression::Lz4, PageStreams::One, 5, 4),
+        (PageCompression::None, PageStreams::Two, 6, 4),
     ] {
-        let db = open(compression, by_lifetime);
+        let db = open(compression, page_streams);
         assert_eq!(format_versions(dir.path()), [version; 2], "session {session}");
         assert_eq!(read(&db), rows(), "session {session}");
         let table = db.table("another").unwrap();
