@@ -2,8 +2,7 @@
 //!
 //! - *Reads*: a block that was read or written before is in the page cache and takes no time: the files were opened for synchronous but not
 //!   for direct I/O (section IV-A), and "a large amount of the read requests are served by the cache" (section IV-G). The study's text does not say how
-//!   much memory its machine had. The cache here never evicts, as the number of reads that reached the drives (Figure 14) leaves few
-//!   for what did not fit. It is empty at first.
+//!   much memory its machine had. The cache here has room for the whole file, and is empty at first.
 //! - *Writes* go to the drive before the call returns, "because we use the synchronous IO" (section IV-G): with `O_SYNC` each of them, which Linux before 2.6.33
 //!   took for `O_DSYNC`; otherwise all that were written since at an `fsync`, which is how InnoDB flushes its data files, with
 //!   `innodb_flush_method = O_DSYNC` too (MySQL 5.1 reference manual). The file has its full size from the beginning, so that EXT2 has nothing to write beside data.
