@@ -26,6 +26,7 @@ use tantalum_workloads::{
 use super::{
     Contents, Cpu, Data, Drive, FileUse, Filled, FlushSizes, Length, Log, Operation, Outcome, STACK_BYTES, Scenario,
     Trace, Writer,
+    buffered_file::OpenFile,
     devices::{Instant, Timed},
     file::File,
     image::{self, Image, LOADERS},
@@ -67,35 +68,49 @@ impl Drive {
 
     /// Bytes that can be used of it.
     pub fn bytes(&self) -> u64 {
-        let overhead = if self.file == FileUse::None { 0 } else { File::OVERHEAD_BYTES };
-        self.used_bytes.unwrap_or(self.profile.capacity_bytes) - overhead
+        let used = self.used_bytes.unwrap_or(self.profile.capacity_bytes);
+        match self.file {
+            FileUse::None => used,
+            FileUse::Overwritten | FileUse::Growing => used - File::OVERHEAD_BYTES,
+            FileUse::Buffered(file) => file.bytes,
+        }
     }
 
     /// A new one, and what the database sees of it.
     pub(super) fn build(&self, name: &str, database_bytes: u64) -> Result<(Arc<EmulatedDevice>, Arc<dyn Device>)> {
+        let drive = self.emulate(name, database_bytes)?;
+        let device = self.use_of(Arc::clone(&drive) as _)?;
+        Ok((drive, device))
+    }
+
+    /// A new one.
+    fn emulate(&self, name: &str, database_bytes: u64) -> Result<Arc<EmulatedDevice>> {
         let new = if self.has_barriers { EmulatedDevice::new } else { EmulatedDevice::without_barriers };
         let drive = new(name.to_owned(), self.profile.build()?);
-        let device: Arc<dyn Device> = Arc::clone(&drive) as _;
         let filled = match self.filled {
             Filled::Nothing => 0,
-            Filled::Database => database_bytes.next_multiple_of(1 << 20).min(device.capacity_bytes()),
-            Filled::All => device.capacity_bytes(),
+            Filled::Database => database_bytes.next_multiple_of(1 << 20).min(drive.capacity_bytes()),
+            Filled::All => drive.capacity_bytes(),
         };
         if filled > 0 {
+            let device: Arc<dyn Device> = Arc::clone(&drive) as _;
             micro::fill(&device, 0..filled, Filling::Zeros, &|_| ())?;
         }
+        Ok(drive)
+    }
+
+    /// What the database sees of a device that is the drive.
+    fn use_of(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
         let device: Arc<dyn Device> = match self.file {
             FileUse::None => device,
             FileUse::Overwritten => Arc::new(File::on(device, false)),
             FileUse::Growing => Arc::new(File::on(device, true)),
+            FileUse::Buffered(file) => Arc::new(OpenFile::new(device, file)),
         };
-        Ok((
-            drive,
-            match self.used_bytes {
-                Some(bytes) => Arc::new(Partition::new(device, 0..bytes)?),
-                None => device,
-            },
-        ))
+        Ok(match self.used_bytes {
+            Some(bytes) => Arc::new(Partition::new(device, 0..bytes)?),
+            None => device,
+        })
     }
 }
 
@@ -122,8 +137,8 @@ impl Scenario {
     }
 
     fn measure(&self, image: Option<&Image>) -> Result<Outcome> {
-        let devices = self.devices(image)?;
         let recorder: Arc<Recorder<Vec<u8>>> = Recorder::new();
+        let devices = self.devices(image, &recorder)?;
         let db = self.open(image, &devices, &recorder)?;
         match self.contents {
             Contents::LinkBench(_) => {
@@ -152,7 +167,7 @@ impl Scenario {
         }
     }
 
-    fn devices(&self, image: Option<&Image>) -> Result<Devices> {
+    fn devices(&self, image: Option<&Image>, recorder: &Arc<Recorder<Vec<u8>>>) -> Result<Devices> {
         let database_bytes = image.map_or(0, |image| image.bytes);
         let (mut archive, mut meters, mut mutex, mut log_drive) = (None, Vec::new(), None, None);
         let log: Vec<Arc<dyn Device>> = match &self.log {
@@ -180,7 +195,11 @@ impl Scenario {
                 built.devices.into_iter().zip(&meters).map(metered).collect()
             }
         };
-        let (data, timed, drive) = self.data.build(image)?;
+        let observed = |drive: Arc<dyn Device>| match self.trace {
+            Trace::Requests => recorder.observe(DeviceUse::Data, drive),
+            Trace::Nothing | Trace::Pages(_) => drive,
+        };
+        let (data, timed, drive) = self.data.build(image, observed)?;
         Ok(Devices { data, timed, drives: [drive, log_drive], log, archive, meters, mutex })
     }
 
@@ -205,16 +224,9 @@ impl Scenario {
             }
             Log::Instant(_) | Log::Volume(_) => server,
         };
-        let recorder = Arc::clone(recorder);
         let server = match self.trace {
-            Trace::Nothing => server,
-            Trace::Pages(_) => server.expert(|expert| expert.observe_pages(recorder)),
-            Trace::Requests => server.expert(|expert| {
-                expert.wrap_devices(move |used_for, device| match used_for {
-                    DeviceUse::Log => device,
-                    _ => recorder.observe(used_for, device),
-                })
-            }),
+            Trace::Pages(_) => server.expert(|expert| expert.observe_pages(recorder.clone())),
+            Trace::Nothing | Trace::Requests => server,
         };
         self.pages.open(server, self.page_bytes, Arc::clone(data), log.clone())
     }
@@ -400,8 +412,12 @@ impl Devices {
 }
 
 impl Data {
-    /// The device, and beside it what its time can be ended by, and its drive.
-    fn build(&self, image: Option<&Image>) -> Result<BuiltData> {
+    /// The device, and beside it what its time can be ended by, and its drive, whose requests go through `observed`.
+    fn build(
+        &self,
+        image: Option<&Image>,
+        observed: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>,
+    ) -> Result<BuiltData> {
         Ok(match self {
             Self::Instant(bytes) => {
                 let contents = image.map_or_else(|| Bytes::in_memory(*bytes), Image::data);
@@ -414,7 +430,8 @@ impl Data {
                 (Arc::clone(&timed) as _, Some(timed), None)
             }
             Self::Drive(drive) => {
-                let (emulated, device) = drive.build("data", image.map_or(0, |image| image.bytes))?;
+                let emulated = drive.emulate("data", image.map_or(0, |image| image.bytes))?;
+                let device = drive.use_of(observed(Arc::clone(&emulated) as _))?;
                 match image {
                     Some(image) => (Timed::new(image.data(), device, false) as _, None, Some(emulated)),
                     None => (device, None, Some(emulated)),

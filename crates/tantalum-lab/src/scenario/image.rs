@@ -61,10 +61,9 @@ impl Pages {
                     server.expert(|expert| expert.torn_page_protection(protection).durable_page_writes(durable_writes));
                 (server, Devices::on_data_device(data, page_bytes, log)?)
             }
-            Self::LogStructured(Segments { metadata, compression, streams, discards, .. }) => {
+            Self::LogStructured(Segments { compression, streams, discards, .. }) => {
                 let server = server.page_store(StoreKind::LogStructured).expert(|expert| {
-                    let expert = expert.metadata_writes(metadata).page_compression(compression);
-                    expert.page_streams(streams).discard_segments(discards)
+                    expert.page_compression(compression).page_streams(streams).discard_segments(discards)
                 });
                 (server, Devices { data, double_write: None, log })
             }

@@ -4,6 +4,7 @@
 //! A database is loaded once ([`image`]); runs go on from copies of it, several side by side ([`side_by_side`]). [`log_alone`] and
 //! [`documents`] run the log and the append-only tree without a database.
 
+mod buffered_file;
 mod clients;
 mod devices;
 pub(crate) mod documents;
@@ -11,6 +12,7 @@ mod file;
 mod image;
 mod log;
 pub(crate) mod log_alone;
+mod nilfs2;
 mod outcome;
 pub(crate) mod paced;
 mod rows;
@@ -22,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Barriers, LogLayout, MetadataWrites, PageCleaning, PageCompression, PageStreams, TornPageProtection};
+use tantalum::{Barriers, LogLayout, PageCleaning, PageCompression, PageStreams, TornPageProtection};
 use tantalum_flash::Profile;
 use tantalum_rt::{Mutex, simulation::LockCharges};
 use tantalum_workloads::{
@@ -33,6 +35,7 @@ use tantalum_workloads::{
 
 use self::image::{Image, Load};
 pub(crate) use self::{
+    buffered_file::{BufferedFile, DurableBy, FileSystem},
     clients::{VOLUME, in_use},
     log::{FlushSizes, LogSetup, Writer},
     outcome::Outcome,
@@ -102,7 +105,6 @@ pub(crate) enum Pages {
 pub(crate) struct Segments {
     pub bytes: u32,
     pub fill_percent: u32,
-    pub metadata: MetadataWrites,
     pub compression: PageCompression,
     pub streams: PageStreams,
     /// Whether the drive is told of segments that are free.
@@ -150,12 +152,16 @@ pub(crate) struct Drive {
     pub used_bytes: Option<u64>,
 }
 
-/// Whether a file system lies on a drive ([`file`]), and what is done to its file.
+/// Whether a file system lies on a drive, and what is done to its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileUse {
     None,
+    /// Past the page cache ([`file`]).
     Overwritten,
+    /// The same, and the file grows.
     Growing,
+    /// Through the page cache ([`buffered_file`]).
+    Buffered(BufferedFile),
 }
 
 /// What of a drive was written once before.
@@ -211,7 +217,7 @@ pub(crate) enum Trace {
     Nothing,
     /// Page changes and writes, under this label.
     Pages(&'static str),
-    /// The requests to the devices of the pages.
+    /// The requests to the drive of the pages, below its file system.
     Requests,
 }
 
@@ -301,8 +307,8 @@ impl Scenario {
 impl Segments {
     /// As the engine has it.
     pub const fn new(bytes: u32, fill_percent: u32) -> Self {
-        let (metadata, compression) = (MetadataWrites::Own, PageCompression::None);
-        Self { bytes, fill_percent, metadata, compression, streams: PageStreams::Two, discards: false }
+        let (compression, streams) = (PageCompression::None, PageStreams::Two);
+        Self { bytes, fill_percent, compression, streams, discards: false }
     }
 }
 
