@@ -123,6 +123,8 @@ fn check(truth: &Truth) {
     }
     let segment = advice.value("segment_bytes").map(|bytes| bytes.parse::<u64>().unwrap());
     assert_eq!(segment.is_some(), advice.value("page_store") == Some("\"log-structured\""), "{name}");
+    let bears_few = segment.is_some() && found.open_units.limit.is_some_and(|limit| limit < 3);
+    assert_eq!(advice.value("page_streams"), bears_few.then_some("\"one\""), "{name}");
     let fills_units = |segment: u64| truth.unit.is_none_or(|unit| segment.is_multiple_of(unit));
     assert!(segment.is_none_or(|segment| segment >= 1 << 20 && fills_units(segment)), "{name}: {segment:?}");
     // Whatever it is, what is recommended can be read.

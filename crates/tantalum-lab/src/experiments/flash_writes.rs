@@ -29,7 +29,7 @@ const USES: [u32; 3] = [70, 80, 90];
 
 /// What the drive erases at a time over all its planes, and the store's segments: the drive has a thousand and more.
 const UNIT_BYTES: u32 = 256 << 10;
-const PLANES: u32 = 2;
+const PLANES: u32 = 1;
 /// Of the drive's memory for writes: small beside the drive, as in larger ones.
 const DRIVE_BUFFER_BYTES: u64 = 1 << 20;
 

@@ -116,7 +116,7 @@ impl Advice {
         }
         match costs.as_ref().filter(|_| !is_raw_flash) {
             Some(costs) if costs.cheapest() == "in-place" => recommendations.push(protection(found, costs.page_bytes)),
-            Some(costs) if costs.cheapest() == "log-structured" => recommendations.push(segments(found)),
+            Some(costs) if costs.cheapest() == "log-structured" => recommendations.extend(segments(found)),
             _ => {}
         }
         recommendations.extend(log_partitions(found));
@@ -137,7 +137,7 @@ const SEGMENT_LEAST: u64 = 1 << 20;
 const LARGEST_UNIT: u64 = 16 << 20;
 /// A device should have so many segments.
 const SEGMENTS_OF_DEVICE: u64 = 64;
-/// Segments that a log-structured store writes to by turns: of new pages, of moved ones, and of its map.
+/// Segments that a log-structured store writes to by turns with two streams: of new pages, of moved ones, and of its map.
 const OPEN_SEGMENTS: u32 = 3;
 
 fn page_size(found: &Found) -> Option<(Recommendation, StoreCosts)> {
@@ -182,7 +182,7 @@ fn page_store(costs: &StoreCosts) -> Recommendation {
 
 /// Segments of whole erase units, so that the device finds each unit of a segment that is written anew without live pages, and copies
 /// none.
-fn segments(found: &Found) -> Recommendation {
+fn segments(found: &Found) -> Vec<Recommendation> {
     let advice = |bytes: u64, why: String| Recommendation { setting: "segment_bytes", value: bytes.to_string(), why };
     let Some(unit) = found.erase_unit.bytes else {
         // A store needs enough segments to choose from.
@@ -193,18 +193,16 @@ fn segments(found: &Found) -> Recommendation {
             found.erase_unit.why,
             bytes(segment)
         );
-        return advice(segment, why);
+        return vec![advice(segment, why)];
     };
     let segment = unit.max(SEGMENT_LEAST).next_multiple_of(unit);
-    let open = match found.open_units.limit {
-        Some(limit) if limit < OPEN_SEGMENTS => {
-            format!(
-                "the store writes to {OPEN_SEGMENTS} segments by turns, and the device bears {limit}: it copies some all the same"
-            )
-        }
-        _ => format!("the store writes to {OPEN_SEGMENTS} segments by turns, and no limit below that was seen"),
-    };
-    advice(segment, format!("the device erases {} at once, so whole units need no copying; {open}", bytes(unit)))
+    let whole = advice(segment, format!("the device erases {} at once, so whole units need no copying", bytes(unit)));
+    let streams = found.open_units.limit.filter(|limit| *limit < OPEN_SEGMENTS).map(|limit| Recommendation {
+        setting: "page_streams",
+        value: quoted("one"),
+        why: format!("the store writes to {OPEN_SEGMENTS} segments by turns otherwise, and the device bears {limit}"),
+    });
+    [whole].into_iter().chain(streams).collect()
 }
 
 fn protection(found: &Found, page_bytes: u32) -> Recommendation {

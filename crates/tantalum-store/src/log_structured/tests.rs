@@ -180,7 +180,7 @@ fn a_power_cut_leaves_every_page_old_or_new() {
             total.page_streams += seen.page_streams / 6;
         }
     }
-    assert!(total.pages_moved > 1000 && total.checkpoints > 300 && total.page_streams > 10, "{total:?}");
+    assert!(total.pages_moved > 1000 && total.checkpoints > 300 && total.page_streams > 5, "{total:?}");
 }
 
 #[test]
@@ -315,6 +315,7 @@ fn with_one_stream_moved_pages_go_behind_new_ones() {
             check(&store);
             let found = counts(&store);
             assert!(found.pages_moved > 500 && found.page_streams == 1, "{found:?}");
+            assert!(found.filler_bytes_written > 0, "erase units are filled: {found:?}");
             let of_moved_pages = store.shared.table.read().streams.pages[Stream::Cold.number()];
             assert_eq!((of_moved_pages.block, of_moved_pages.after), (0, 0), "nothing goes there");
         };
