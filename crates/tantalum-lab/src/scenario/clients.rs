@@ -227,11 +227,9 @@ impl Scenario {
         let calls = Arc::clone(calls);
         tpcc.with_before_call(Box::new(move |call| {
             calls.fetch_add(1, Ordering::Relaxed);
-            tantalum_rt::work(cpu);
-            if let Some(mutex) = &mutex
-                && call != Call::Read
-            {
-                mutex.pass();
+            match &mutex {
+                Some(mutex) => mutex.call(call != Call::Read, || tantalum_rt::work(cpu)),
+                None => tantalum_rt::work(cpu),
             }
         }))
     }

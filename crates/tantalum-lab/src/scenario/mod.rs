@@ -13,6 +13,7 @@ mod log;
 pub(crate) mod log_alone;
 mod outcome;
 pub(crate) mod paced;
+mod page_cache;
 mod rows;
 #[cfg(test)]
 mod tests;
