@@ -42,8 +42,8 @@ pub(crate) struct Layout {
     pub(crate) alignment: u64,
     /// Device writes start and end at multiples of this.
     pub(crate) block_bytes: u64,
-    /// Requests that may be under way at the same time. If more than one, a power cut may leave a request torn and
-    /// later ones whole; but only in the last section, see [`crate::log_layout`].
+    /// Requests that may be under way at the same time: as many as an array has devices, or more with a request for each flush. If
+    /// more than one, a power cut may leave a request torn and later ones whole; but only in the last section, see [`crate::log_layout`].
     pub(crate) depth: usize,
 }
 

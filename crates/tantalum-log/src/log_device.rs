@@ -1,8 +1,8 @@
 //! A device of a running log: its areas, the requests under way on it, and what was measured of it.
 //!
 //! Invariants:
-//! - at most as many requests are under way as the layout's depth, both areas together: with a depth of one only the last
-//!   request of an area can be torn;
+//! - one request is under way at a time, both areas together, so that only the last request of an area can be torn; on an array
+//!   there may be several;
 //! - of several requests under way none opens a section;
 //! - a device leaves only when no request is under way on it.
 
@@ -72,6 +72,8 @@ pub(crate) struct LogDevice {
     /// Writes that hung and were given up. They may still land.
     given_up: Vec<Box<dyn PendingWrite>>,
     in_flight: Vec<InFlight>,
+    /// How many requests may be under way.
+    queue_depth: usize,
     /// Averages by size, to tell outliers.
     pub(crate) latencies: LatencyTable,
     pub(crate) hidden: HidingStats,
@@ -97,6 +99,7 @@ impl LogDevice {
             duty: Duty::Serving,
             given_up: Vec::new(),
             in_flight: Vec::new(),
+            queue_depth: layout.depth,
             latency: Duration::ZERO,
             writes: 0,
             bytes: 0,
@@ -107,6 +110,15 @@ impl LogDevice {
     /// Gives the device a hiding area, which goes on at `resume`.
     pub(crate) fn with_hiding(self, layout: Layout, resume: Resume) -> LogDevice {
         LogDevice { hiding: Some(Area::hiding(layout, resume)), ..self }
+    }
+
+    /// Lets an array take all requests that there are, and not only as many as it has devices: each of its devices then finds its
+    /// next piece behind requests that are for others, as the paper's workers do, which skip requests that do not belong to
+    /// their device ("FlashLogging", section 3.3).
+    pub(crate) fn look_ahead(&mut self) {
+        if self.main.layout.depth > 1 {
+            self.queue_depth = usize::MAX;
+        }
     }
 
     /// Takes over the measured latencies of the device, if there are any.
@@ -171,7 +183,7 @@ impl LogDevice {
 
     /// Whether the device takes requests, and one more now.
     pub(crate) fn is_idle(&self) -> bool {
-        self.takes_requests() && self.in_flight.len() < self.main.layout.depth
+        self.takes_requests() && self.in_flight.len() < self.queue_depth
     }
 
     /// Whether a request is under way on the device.
@@ -294,6 +306,22 @@ mod tests {
         );
         device.release(Lsn::new(30));
         assert_eq!(device.hiding.expect("given").free_sections(), 1, "the open section stays");
+    }
+
+    #[test]
+    fn an_array_that_looks_ahead_takes_more_requests_than_it_has_devices() {
+        let begin = |device: &mut LogDevice, start: u64| {
+            let range = (Lsn::new(start), Lsn::new(start + 1));
+            device.begin_request(Target::Main, 512, range, false, tantalum_rt::now());
+        };
+        for (depth, most) in [(1, 1), (2, 9)] {
+            let mut device = device(depth);
+            device.look_ahead();
+            begin(&mut device, 0);
+            device.end_request(Lsn::new(0));
+            (1..=most).for_each(|start| begin(&mut device, start));
+            assert_eq!(device.is_idle(), depth > 1, "{depth}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The ways in which a log can lie on its devices: FlashLogging's, and those that its paper compares it with.
 //!
 //! Above this file a striped log is a log of one device, an array, on which as many requests are under way at a time as it
-//! has devices. Each device keeps its own superblock; the array writes slots to all of them.
+//! has devices; or all that there are, with a request for each flush ([`LogOptions::request_per_flush`](crate::LogOptions)). Each device keeps its own superblock; the array writes slots to all of them.
 //!
 //! A power cut may leave any of the array's requests under way torn and others, placed later, whole. So that recovery can
 //! tell that from damage, the request that opens a section is under way by itself ([`crate::log_device`]): when a section

@@ -190,6 +190,45 @@ fn work_takes_turns_on_the_cores() {
     assert_eq!(elapsed(8, 5), ms(10));
 }
 
+/// When each piece of work ends in milliseconds, on cores of two threads that do 150 % of the work of one: of (begins, work) in ms.
+fn ends_on_shared_cores(cores: usize, pieces: &'static [(u64, u64)]) -> Vec<u64> {
+    let run = move || {
+        let start = now();
+        let worker = |(number, &(begins, takes)): (usize, &(u64, u64))| {
+            spawn(format!("worker-{number}"), move || {
+                sleep(ms(begins));
+                work(ms(takes));
+                start.elapsed().as_millis() as u64
+            })
+        };
+        let workers: Vec<_> = pieces.iter().enumerate().map(worker).collect();
+        workers.into_iter().map(|worker| worker.join_or_panic()).collect()
+    };
+    in_order().cores(cores).two_threads_per_core(150).run(run).expect_finished()
+}
+
+#[test]
+fn two_threads_of_a_core_share_it_while_both_work() {
+    assert_eq!(ends_on_shared_cores(1, &[(0, 12)]), [12], "alone");
+    assert_eq!(ends_on_shared_cores(1, &[(0, 12), (0, 12)]), [16, 16], "each at three quarters of the speed");
+    assert_eq!(ends_on_shared_cores(1, &[(0, 12), (4, 3)]), [13, 8], "4 alone, 3 of 4 beside the other, 5 alone");
+    assert_eq!(ends_on_shared_cores(1, &[(0, 3), (0, 6), (0, 6)]), [4, 8, 11], "the third waits for a thread");
+}
+
+#[test]
+fn threads_spread_over_idle_cores() {
+    assert_eq!(ends_on_shared_cores(2, &[(0, 12), (0, 12)]), [12, 12], "each on a core of its own");
+    assert_eq!(ends_on_shared_cores(2, &[(0, 12), (0, 12), (0, 12)]), [16, 12, 16], "one core has two threads busy");
+    // The third shares a core with the first, and stays there when the second's core is idle.
+    assert_eq!(ends_on_shared_cores(2, &[(0, 12), (0, 6), (0, 12)]), [16, 6, 16]);
+}
+
+#[test]
+fn threads_of_a_core_count_as_cores_for_programs() {
+    let cores = in_order().cores(3).two_threads_per_core(121).run(available_cores).expect_finished();
+    assert_eq!(cores, 6);
+}
+
 #[test]
 fn timeouts_follow_the_virtual_clock() {
     in_order()

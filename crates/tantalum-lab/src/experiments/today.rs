@@ -8,7 +8,7 @@ use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 use super::{
     Experiment, Settings,
-    transactions::{MANY, TpccServer},
+    transactions::{FOUR_CORES_WITHOUT_NETWORK, MANY, TpccServer},
 };
 use crate::{
     error::Result,
@@ -178,9 +178,10 @@ fn stuck_volume(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings>
 
 fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let server = TpccServer::new(settings, progress);
+    let server = server.read_as(&FOUR_CORES_WITHOUT_NETWORK);
     let mut findings = Findings::new(vec![format!(
-        "TPC-C as in FlashLogging's experiments, {MANY} clients, but {} us of one of four hardware threads for each call, a \
-             tenth (assumed: a processor of today); {} virtual seconds after {} of warm-up",
+        "TPC-C as in FlashLogging's experiments, {MANY} clients, but {} us of one of four cores for each call (assumed: a \
+             processor of today) and no network; {} virtual seconds after {} of warm-up",
         CPU_PER_CALL.as_micros(),
         MEASURED.as_secs(),
         WARM_UP.as_secs()

@@ -132,6 +132,10 @@ impl Scenario {
         // A simulation's stack takes little by value.
         let scenario = Box::new(self.clone());
         let simulation = Simulation::new(self.seed).scheduling(Scheduling::InOrder).cores(self.cores);
+        let simulation = match self.two_threads_percent {
+            Some(percent) => simulation.two_threads_per_core(percent),
+            None => simulation,
+        };
         let run = move || scenario.measure(image.as_deref()).map(Box::new);
         Ok(*simulation.stack_size(STACK_BYTES).run(run).expect_finished()?)
     }
@@ -237,11 +241,9 @@ impl Scenario {
         let calls = Arc::clone(calls);
         tpcc.with_before_call(Box::new(move |call| {
             calls.fetch_add(1, Ordering::Relaxed);
-            tantalum_rt::work(cpu);
-            if let Some(mutex) = &mutex
-                && call != Call::Read
-            {
-                mutex.pass();
+            match &mutex {
+                Some(mutex) => mutex.call(call != Call::Read, || tantalum_rt::work(cpu)),
+                None => tantalum_rt::work(cpu),
             }
         }))
     }
@@ -334,7 +336,8 @@ impl Scenario {
         for (bytes, count) in devices.meters.iter().flat_map(|meter| meter.take()) {
             *flushes.entry(bytes).or_default() += count;
         }
-        let cpu_share = charged / (begun.elapsed().as_secs_f64() * self.cores as f64);
+        let of_all_cores = self.cores as f64 * f64::from(self.two_threads_percent.unwrap_or(100)) / 100.0;
+        let cpu_share = charged / (begun.elapsed().as_secs_f64() * of_all_cores);
         let (sum, after, drives_after) = (sum(&workload)?, db.stats()?, devices.counters());
         let [data, log] = [0, 1].map(|drive: usize| drives_after[drive].since(&drives_before[drive]));
         let written_before = drives_before[0].since(&new[0]).host_written_bytes;

@@ -15,6 +15,7 @@ pub(crate) mod log_alone;
 mod nilfs2;
 mod outcome;
 pub(crate) mod paced;
+mod page_cache;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -66,6 +67,8 @@ pub(crate) struct Scenario {
     /// What a client waits for the network before each attempt at a transaction.
     pub round_trip: Duration,
     pub cores: usize,
+    /// If each core has two hardware threads: what both do together, in percent of what one does alone.
+    pub two_threads_percent: Option<u32>,
     pub cpu: Cpu,
     /// What locks take once the database is loaded; with `None` they are not watched.
     pub locks: Option<LockCharges>,
@@ -221,8 +224,8 @@ pub(crate) enum Trace {
     Requests,
 }
 
-/// Hardware threads of the server of FlashLogging's experiments: two cores of two threads each, as the paper has it.
-pub(crate) const HARDWARE_THREADS: usize = 4;
+/// Of a server, where an experiment does not say otherwise.
+const CORES: usize = 4;
 
 /// Stacks of tasks; only what a task touches takes memory.
 const STACK_BYTES: usize = 1 << 20;
@@ -245,7 +248,8 @@ impl Scenario {
             log: Log::Instant(8 << 30),
             clients: 1,
             round_trip: Duration::ZERO,
-            cores: HARDWARE_THREADS,
+            cores: CORES,
+            two_threads_percent: None,
             cpu: Cpu::PerAttempt(Duration::from_micros(100)),
             locks: None,
             length: Length::Transactions { warm_up: 0, counted: 1000, with_checkpoints: false },

@@ -155,6 +155,10 @@ impl Scheduler {
         };
         let mut devices = start.devices;
         devices.iter_mut().for_each(|device| device.main.reserve = mirror::reserve(&start.options));
+        // Otherwise commits share the next request until a device is free.
+        if start.options.request_per_flush {
+            devices.iter_mut().for_each(LogDevice::look_ahead);
+        }
         let mirror = (start.options.copies > 1).then(|| Mirror::new(start.slots.mirrored_from()));
         let placement = Placement::new(devices, mirror);
         let checkpoint = start.slots.checkpoint();

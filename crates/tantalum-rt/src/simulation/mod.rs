@@ -1,12 +1,13 @@
 //! A whole program on one OS thread, under a virtual clock, repeatable to the byte.
 //!
 //! [`Simulation`] is the door. Inside: `current` says whether the caller is in a simulation, `world` is what its tasks
-//! call when they wait, `queues` holds which task waits for which lock, `lock_charges` what locks cost, `injected_panic` panics on
+//! call when they wait, `queues` holds which task waits for which lock, `processor` which task computes on which core, `lock_charges` what locks cost, `injected_panic` panics on
 //! purpose, and `state` holds everything a run consists of.
 
 mod current;
 mod injected_panic;
 mod lock_charges;
+mod processor;
 mod queues;
 mod state;
 mod world;
@@ -108,6 +109,7 @@ pub struct Simulation {
     seed: u64,
     scheduling: Scheduling,
     cores: usize,
+    shared_percent: Option<u32>,
     stack_size_bytes: usize,
     start: Duration,
     time_limit: Option<Duration>,
@@ -121,6 +123,7 @@ impl Simulation {
             seed,
             scheduling: Scheduling::default(),
             cores: 2,
+            shared_percent: None,
             stack_size_bytes: STACK_SIZE_BYTES,
             start: Duration::ZERO,
             time_limit: None,
@@ -141,6 +144,17 @@ impl Simulation {
     pub fn cores(mut self, cores: usize) -> Self {
         assert!(cores > 0, "a simulation needs at least one core");
         self.cores = cores;
+        self
+    }
+
+    /// Gives each core two hardware threads that share it (simultaneous multithreading): while both work, they do together
+    /// `throughput_percent` of what one does alone, in equal shares. By default a core has one.
+    ///
+    /// # Panics
+    /// When both do less than one alone, or more than two cores.
+    pub fn two_threads_per_core(mut self, throughput_percent: u32) -> Self {
+        assert!((100..=200).contains(&throughput_percent), "two threads of a core do 100 to 200 % of the work of one");
+        self.shared_percent = Some(throughput_percent);
         self
     }
 

@@ -1,4 +1,4 @@
-//! Everything a run consists of: tasks, clock, timers, cores, queues.
+//! Everything a run consists of: tasks, clock, timers, processor, queues.
 //!
 //! Nothing here switches tasks. A task is in exactly one place: running, in `runnable`, or waiting, and then in a
 //! queue, behind a timer, or both.
@@ -18,6 +18,7 @@ use corosensei::{Coroutine, stack::DefaultStack};
 use super::{
     Scheduling, Simulation, Trace,
     lock_charges::Ledger,
+    processor::Processor,
     queues::{Queues, Turn},
 };
 use crate::random::Random;
@@ -67,8 +68,8 @@ pub(super) struct Task {
     condition: Option<usize>,
     /// Whether its last wait ended as it hoped: notified before the time was over, or handed the lock.
     served: bool,
-    /// Whether it keeps a core between two pieces of work.
-    has_core: bool,
+    /// The core on which it has a thread: while it works, and where locks take time between two pieces of work.
+    core: Option<usize>,
     /// At which of the next points it is to panic.
     pub(super) panics_at: Option<u64>,
     #[cfg(debug_assertions)]
@@ -96,9 +97,7 @@ pub(super) struct State {
     /// By time, then by the order in which they were set.
     timers: BTreeMap<(u64, u64), TaskId>,
     timers_set: u64,
-    pub(super) cores: usize,
-    cores_busy: usize,
-    core_queue: VecDeque<TaskId>,
+    pub(super) processor: Processor,
     /// If locks take time.
     pub(super) locks: Option<Ledger>,
     scheduling: Scheduling,
@@ -125,9 +124,7 @@ impl State {
             queues: Queues::default(),
             timers: BTreeMap::new(),
             timers_set: 0,
-            cores: settings.cores,
-            cores_busy: 0,
-            core_queue: VecDeque::new(),
+            processor: Processor::new(settings.cores, settings.shared_percent),
             locks: None,
             scheduling: settings.scheduling,
             seeds: picks.fork(),
@@ -162,7 +159,7 @@ impl State {
             timer: None,
             condition: None,
             served: false,
-            has_core: false,
+            core: None,
             panics_at: None,
             #[cfg(debug_assertions)]
             held: crate::held::Counts::default(),
@@ -262,50 +259,56 @@ impl State {
         self.task(id).timer = Some(key);
     }
 
-    /// Gives the current task a core for that long, now or when one is free.
-    pub(super) fn take_core(&mut self, duration_ns: u64) -> Wait {
+    /// Gives the current task a thread of a core for that much work, now or when one is free.
+    pub(super) fn take_core(&mut self, work_ns: u64) -> Wait {
         let id = self.current;
-        if !self.task(id).has_core {
-            if self.cores_busy == self.cores {
-                self.core_queue.push_back(id);
-                return Wait::Core(duration_ns);
-            }
-            self.cores_busy += 1;
-        }
-        self.set_timer(id, duration_ns);
+        let Some(core) = self.task(id).core.or_else(|| self.processor.free_core()) else {
+            self.processor.waiting.push_back(id);
+            return Wait::Core(work_ns);
+        };
+        self.begin_work(id, core, work_ns);
         Wait::Work
+    }
+
+    fn begin_work(&mut self, id: TaskId, core: usize, work_ns: u64) {
+        self.task(id).core = Some(core);
+        self.processor.begin(core, id, work_ns, self.now_ns);
+        self.set_work_timers(core);
+    }
+
+    /// Sets when the tasks on a core have done their work, after one of them began or left.
+    fn set_work_timers(&mut self, core: usize) {
+        for (id, after_ns) in self.processor.ends(core).into_iter().flatten() {
+            if let Some(timer) = self.task(id).timer.take() {
+                self.timers.remove(&timer);
+            }
+            self.set_timer(id, after_ns);
+        }
     }
 
     /// Whether the current task keeps a core, so that it need not wait for one.
     pub(super) fn has_core(&mut self) -> bool {
         let id = self.current;
-        self.task(id).has_core
+        self.task(id).core.is_some()
     }
 
     /// Lets the current task's core go if others want one.
     pub(super) fn let_others_have_core(&mut self) {
-        if !self.core_queue.is_empty() {
+        if !self.processor.waiting.is_empty() {
             self.give_up_core(self.current);
         }
     }
 
-    /// Lets a task's core go, if it keeps one.
+    /// Lets a task's core go, if it has one, to the task that has waited longest.
     pub(super) fn give_up_core(&mut self, id: TaskId) {
-        if std::mem::take(&mut self.task(id).has_core) {
-            self.release_core();
-        }
-    }
-
-    fn release_core(&mut self) {
-        let Some(id) = self.core_queue.pop_front() else {
-            self.cores_busy -= 1;
-            return;
-        };
-        let Wait::Core(duration_ns) = self.task(id).wait else {
+        let Some(core) = self.task(id).core.take() else { return };
+        self.processor.leave(core, id, self.now_ns);
+        let Some(next) = self.processor.waiting.pop_front() else { return self.set_work_timers(core) };
+        let Wait::Core(work_ns) = self.task(next).wait else {
             unreachable!("only tasks that want a core queue for one")
         };
-        self.set_timer(id, duration_ns);
-        self.task(id).wait = Wait::Work;
+        self.begin_work(next, core, work_ns);
+        self.task(next).wait = Wait::Work;
     }
 
     /// Moves the clock to the next timer and wakes all tasks whose time has come.
@@ -328,9 +331,9 @@ impl State {
             }
             if self.task(id).wait == Wait::Work {
                 // Where locks take time, a task is not taken off its core while it holds some.
-                match self.locks {
-                    None => self.release_core(),
-                    Some(_) => self.task(id).has_core = true,
+                match (self.task(id).core, &self.locks) {
+                    (Some(core), Some(_)) => self.processor.pause(core, id),
+                    _ => self.give_up_core(id),
                 }
             }
             self.wake(id, false);

@@ -124,7 +124,7 @@ impl World {
     }
 
     pub(crate) fn cores(&self) -> usize {
-        self.state.borrow().cores
+        self.state.borrow().processor.threads()
     }
 
     pub(crate) fn random_seed(&self) -> u64 {
