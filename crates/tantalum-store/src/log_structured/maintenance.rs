@@ -20,14 +20,10 @@ use super::{
     map::{BlockNumber, LEVELS, MapBlock},
     root::Root,
     segment_counters::Counters,
-    streams::PageStreams,
     summary::{ENTRIES_MAX, Entry},
     table::Table,
 };
 use crate::Result;
-
-/// Where segments begin in a drive's erase units may move by this part of one before it is made up for.
-const FAR_PART: u32 = 8;
 
 /// The blocks of the map that a checkpoint has written and that do not count yet, and where.
 type Written = Vec<(BlockNumber, Place)>;
@@ -47,8 +43,6 @@ pub struct RootState {
     pub checkpoint: u64,
     /// The slot that is whole for certain.
     pub whole_slot: u64,
-    /// Blocks that were written beside the stream since they were last made up for, where there is one stream.
-    pub blocks_beside: u32,
 }
 
 /// The permit to append to the streams of moved pages and of the map.
@@ -102,7 +96,6 @@ impl<'s> Maintenance<'s> {
                 left.into_iter().for_each(|place| table.forget_map_block(place));
                 drop(table);
                 self.free_segments();
-                self.fill_erase_unit();
                 Ok(())
             }
             Err(error) => {
@@ -200,40 +193,12 @@ impl<'s> Maintenance<'s> {
         }
     }
 
-    /// A drive without placement handles puts what it gets into an erase unit of its own in the order in which it comes. Where there is
-    /// one stream, that is segment by segment; but the root is written in its place, and moves where in a unit each segment begins. Before
-    /// that is far, the rest of a unit is filled with nothing, in a free segment ("How to Write to SSDs": compensating writes).
-    fn fill_erase_unit(&mut self) {
-        let Shared { io, table, page_streams, .. } = self.shared;
-        let segment_blocks = io.layout.segment_blocks();
-        let beside = (self.root.blocks_beside + SLOTS as u32) % segment_blocks;
-        self.root.blocks_beside = beside;
-        if *page_streams != PageStreams::One || !io.discards() || beside < segment_blocks / FAR_PART {
-            return;
-        }
-        let opened = {
-            let segments = &mut table.write().segments;
-            let reserve = io.layout.cleaning_reserve(segments.count());
-            segments.open(reserve)
-        };
-        let Some(segment) = opened else { return };
-        match io.fill(segment, segment_blocks - beside) {
-            Ok(()) => self.root.blocks_beside = 0,
-            Err(error) => tantalum_rt::tracing::warn!(%error, "the rest of an erase unit could not be filled"),
-        }
-        io.discard(segment);
-        table.write().segments.close(segment, false);
-    }
-
-    /// Appends blocks to the map's stream, or to that of all pages, and notes where they are.
+    /// Appends blocks to the map's stream, and notes where they are.
     fn write_map_blocks(&self, blocks: &[(BlockNumber, MapBlock)], written: &mut Written) -> Result<()> {
         let Shared { io, table, .. } = self.shared;
         let mut rest = blocks;
         while !rest.is_empty() {
-            let turn = self.shared.turn_to_append();
-            // Until a durable root names the stream, or when what was appended last may be damaged, nothing goes there.
-            let is_among_pages = turn.is_some() && !self.shared.must_begin() && table.read().streams.durable > 0;
-            let slot = table.write().slot_for_map(is_among_pages).ok_or_else(|| io.full())?;
+            let slot = table.write().slot_for_map().ok_or_else(|| io.full())?;
             let room = (io.layout.segment_blocks() - slot.block - 1) as usize;
             let (now, later) = rest.split_at(rest.len().min(room).min(ENTRIES_MAX));
             let entry = |((level, index), _): &(BlockNumber, MapBlock)| Entry::Map {
@@ -241,16 +206,10 @@ impl<'s> Maintenance<'s> {
                 index: *index as u64,
             };
             let summary = slot.summary(0, now.iter().map(entry).collect(), 0);
-            // The root follows a flush, but pages are followed through what is among them.
-            let durability = if is_among_pages { Durability::Durable } else { Durability::Cached };
-            let written_blocks = io.write(&summary, durability, |buffer| {
+            // The root follows a flush.
+            let written_blocks = io.write(&summary, Durability::Cached, |buffer| {
                 for ((number, block), bytes) in now.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
                     block.encode(*number, io.database, io.layout.page_units(), bytes);
-                }
-            });
-            let written_blocks = written_blocks.inspect_err(|_| {
-                if is_among_pages {
-                    self.shared.must_begin.store(true, Ordering::Release);
                 }
             })?;
             Counters::add(&io.counters.map_bytes_written, u64::from(written_blocks) * BLOCK_BYTES as u64);

@@ -76,7 +76,7 @@ impl Recovery<'_> {
             free = table.segments.free(),
             "the page map is recovered"
         );
-        Ok((table, RootState { checkpoint: root.number, whole_slot, blocks_beside: 0 }))
+        Ok((table, RootState { checkpoint: root.number, whole_slot }))
     }
 
     fn read_map(&self, root: &Root) -> Result<PageMap> {

@@ -141,21 +141,6 @@ impl SegmentIo {
         Ok(blocks)
     }
 
-    /// Writes blocks of no meaning to a free segment.
-    pub fn fill(&self, segment: u32, blocks: u32) -> Result<()> {
-        let zeros = AlignedBuffer::zeroed(blocks as usize * BLOCK_BYTES);
-        self.device.write(self.layout.place(segment, 0).offset(), &[&zeros], Durability::Cached)?;
-        for counter in [&self.counters.bytes_written, &self.counters.filler_bytes_written] {
-            Counters::add(counter, zeros.len() as u64);
-        }
-        Ok(())
-    }
-
-    /// Whether the device is told of segments that are not needed.
-    pub fn discards(&self) -> bool {
-        self.discards.load(Ordering::Relaxed)
-    }
-
     /// The placement handle of a stream's segments: one of its own, if there are enough. What is written over in its place, and pages of
     /// others on the same device, has the first one.
     fn placement_handle(&self, stream: Stream) -> u32 {
@@ -177,7 +162,7 @@ impl SegmentIo {
 
     /// Tells the device that a segment is not needed, if it wants to know. Nothing depends on it.
     pub fn discard(&self, segment: u32) {
-        if !self.discards() {
+        if !self.discards.load(Ordering::Relaxed) {
             return;
         }
         match self.device.discard(self.layout.place(segment, 0).offset(), self.layout.segment_bytes()) {

@@ -132,12 +132,9 @@ impl Table {
         streams.into_iter().find_map(|stream| self.streams.next_slot(stream, &mut self.segments, self.layout, reserve))
     }
 
-    /// Where blocks of the map go on: in segments of their own, or among the pages.
-    pub fn slot_for_map(&mut self, is_among_pages: bool) -> Option<Slot> {
-        match is_among_pages {
-            true => self.streams.next_slot(Stream::Hot, &mut self.segments, self.layout, 0),
-            false => self.streams.next_map_slot(&mut self.segments, self.layout),
-        }
+    /// Where blocks of the map go on.
+    pub fn slot_for_map(&mut self) -> Option<Slot> {
+        self.streams.next_map_slot(&mut self.segments, self.layout)
     }
 
     /// Where a page is, and of which generation its segment is.
