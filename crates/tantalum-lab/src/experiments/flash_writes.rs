@@ -1,6 +1,8 @@
 //! How much a drive's flash is written, and what clients make of it, when the drive is nearly full: pages in place, with double writes and
 //! without, and log-structured.
 
+use std::sync::Arc;
+
 use tantalum::{Barriers, PageCompression, PageStreams, TornPageProtection};
 use tantalum_flash::{Kind, Profile};
 use tantalum_workloads::{
@@ -152,29 +154,27 @@ fn live_bytes(load: Load, settings: Settings, progress: &dyn Fn(&str)) -> Result
 /// Bytes that the flash was written, for each byte of pages that were stored.
 fn flash_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let mut findings = Findings::new(vec![format!(
-        "YCSB-A (Zipf, and uniform) with {RECORDS} records, TPC-C with {WAREHOUSES} warehouses of a tenth of the rows; {USERS} users, \
-             pages of 4 KiB in a pool of {} MiB; {PLAIN} and {PLACING} with erase units of {} KiB, and segments as large; the log \
+        "YCSB-A (Zipf, the same with values of which half repeats, and uniform) with {RECORDS} records, TPC-C with {WAREHOUSES} \
+             warehouses of a tenth of the rows; {USERS} users, pages of 4 KiB in a pool of {} MiB; {PLAIN} and {PLACING} with erase units of {} KiB, and segments as large; the log \
              on a device that takes no time, and so does compression",
         BUFFER_BYTES >> 20,
         UNIT_BYTES >> 10
     )]);
     for load in loads(settings.seed) {
         let live = live_bytes(load, settings, progress)?;
-        let bytes = |used: u32| (live * 100 / u64::from(used)).next_multiple_of(1 << 20);
-        let variants = USES.map(|used| STORES.map(|store| (used, store))).concat();
-        let scenarios = variants.iter().map(|&(used, store)| scenario(load, store, bytes(used), settings));
-        let runs = scenario::run(&scenarios.collect::<Result<Vec<_>>>()?, progress)?;
-        for (variants, runs) in variants.chunks_exact(STORES.len()).zip(runs.chunks_exact(STORES.len())) {
-            let drive_bytes = bytes(variants[0].0);
-            compare(&mut findings, load, drive_bytes, variants, &runs.iter().map(|run| &**run).collect::<Vec<_>>());
+        for used in USES {
+            let drive_bytes = (live * 100 / u64::from(used)).next_multiple_of(1 << 20);
+            let scenarios = STORES.map(|store| scenario(load, store, drive_bytes, settings));
+            let runs = scenario::run(&scenarios.into_iter().collect::<Result<Vec<_>>>()?, progress)?;
+            compare(&mut findings, load, used, drive_bytes, &runs);
         }
     }
     Ok(findings)
 }
 
-fn compare(findings: &mut Findings, load: Load, drive_bytes: u64, variants: &[(u32, Store)], runs: &[&Outcome]) {
+fn compare(findings: &mut Findings, load: Load, used: u32, drive_bytes: u64, runs: &[Arc<Outcome>]) {
     let programmed = |run: &Outcome| run.per_transaction(run.data.media_written_bytes);
-    for (&(used, Store { name: store, .. }), run) in variants.iter().zip(runs) {
+    for (Store { name: store, .. }, run) in STORES.iter().zip(runs) {
         let mut row = |what: &str, value, unit| {
             findings.measured(format!("{}, {used} %, {what}: {store}", load.name), value, unit);
         };
@@ -193,11 +193,11 @@ fn compare(findings: &mut Findings, load: Load, drive_bytes: u64, variants: &[(u
         }
     }
     let goals = published::of(WRITES).table();
-    for (&(used, Store { name: store, .. }), run) in variants.iter().zip(runs).skip(1) {
-        let is_goal = used == USES[USES.len() - 1] && store == BEST;
+    for (Store { name: store, .. }, run) in STORES.iter().zip(runs).skip(1) {
+        let is_goal = used == USES[USES.len() - 1] && *store == BEST;
         let goal = goals.iter().find(|(names, _)| is_goal && names[..] == [load.name]);
         let bounds = goal.map_or([Bound::Unpublished; 2], |(_, numbers)| [numbers[0], numbers[1]].map(Bound::Min));
-        let saved = programmed(runs[0]) / programmed(run);
+        let saved = programmed(&runs[0]) / programmed(run);
         let gained = run.per_second() / runs[0].per_second();
         for ((what, value), bound) in [("fewer flash writes", saved), ("throughput", gained)].into_iter().zip(bounds) {
             let what = format!("{}, {used} %, {what} than with double writes: {store}", load.name);

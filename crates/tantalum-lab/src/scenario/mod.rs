@@ -327,7 +327,7 @@ impl Data {
     }
 }
 
-/// Loaded databases: those of the contents that were asked for last, since more may not fit into memory.
+/// Loaded databases: those of the contents and of the size of the device that were asked for last, since more may not fit into memory.
 static LOADED: Mutex<Vec<(Load, Arc<Image>)>> = Mutex::new(Vec::new());
 /// What was measured, for experiments that share runs.
 static KNOWN: Mutex<Vec<(Scenario, Arc<Outcome>)>> = Mutex::new(Vec::new());
@@ -337,7 +337,7 @@ fn image(load: Load, progress: &dyn Fn(&str)) -> Result<Arc<Image>> {
     if let Some((_, image)) = loaded.iter().find(|(of, _)| *of == load) {
         return Ok(Arc::clone(image));
     }
-    loaded.retain(|(of, _)| of.contents == load.contents);
+    loaded.retain(|(of, _)| (of.contents, of.data_bytes) == (load.contents, load.data_bytes));
     let image = Arc::new(Image::load(load, progress)?);
     loaded.push((load, Arc::clone(&image)));
     Ok(image)
