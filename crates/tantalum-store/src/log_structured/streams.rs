@@ -27,8 +27,8 @@ use super::{
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum PageStreams {
-    /// One for all pages. A drive without placement handles is then written segment by segment, and if they are as large as its erase
-    /// units, or larger, these die with them ("How to Write to SSDs", PVLDB 2026).
+    /// One for all pages. A drive without placement handles is then written segment by segment, so that fewer of them share its erase
+    /// units ("How to Write to SSDs", PVLDB 2026).
     One,
     /// One for pages that are stored, and one for those that cleaning moves, which have not changed for a while.
     #[default]

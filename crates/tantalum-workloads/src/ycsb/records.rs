@@ -29,9 +29,9 @@ fn mix(number: u64) -> u64 {
 
 /// A new value of a field.
 pub(super) fn field(parameters: &Parameters, random: &mut Random) -> Vec<u8> {
-    let random_bytes = u64::from(parameters.field_bytes) * u64::from(parameters.random_percent);
-    let letters = bytes(random, random_bytes.div_ceil(100) as usize, b' ', b'~');
-    letters.iter().copied().cycle().take(parameters.field_bytes as usize).collect()
+    let field_bytes = parameters.field_bytes as usize;
+    let random_bytes = (field_bytes * parameters.random_percent as usize).div_ceil(100);
+    bytes(random, random_bytes, b' ', b'~').into_iter().cycle().take(field_bytes).collect()
 }
 
 /// A new record's fields.
