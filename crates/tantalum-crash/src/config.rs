@@ -240,6 +240,7 @@ impl Config {
         let load = if bulk_loads { load.loading_in_bulk() } else { load };
         let load = load.with_calls(seed);
         let segments = (protection == Protection::LogStructured).then(|| Segments::new(&mut cutter, page_size as u32));
+        let segments = if scope.zoned.is_empty() { segments.map(Segments::without_zones) } else { segments };
         let raw = (is_in_page && !scope.raw.is_empty() && store.bool()).then(|| store.usize(0..scope.raw.len()));
         // Nor can anything else shrink.
         let may_shrink = is_in_page && raw.is_none() && scope.stock[0].profile.is_none();
@@ -259,6 +260,10 @@ impl Config {
         let data_latency = latency(&mut random);
         let stock = raw.map_or(&scope.stock[data], |raw| &scope.raw[raw]);
         let data = chooser.drive("data", stock, &data_latency, tears, &mut random);
+        let data = match segments.filter(|segments| segments.has_zones()) {
+            Some(segments) => chooser.zoned_drive("data", segments),
+            None => data,
+        };
         let double_write = (protection == Protection::DoubleWrite).then(|| {
             let stock = &scope.stock[scope.pick(&mut random)];
             chooser.drive("doublewrite", stock, &data_latency, TearUnit::Sector512, &mut random)
@@ -472,6 +477,27 @@ impl Chooser<'_> {
     }
 }
 
+impl Chooser<'_> {
+    /// A drive with zones, chosen by a generator of its own.
+    fn zoned_drive(&self, name: &str, segments: Segments) -> Drive {
+        let mut random = Random::with_seed(self.seed ^ 0x20_4e5);
+        let stock = &self.scope.zoned[random.usize(0..self.scope.zoned.len())];
+        let profile = stock.profile.clone().expect("a drive with zones is emulated");
+        let mut profile = Box::new(segments.zoned(profile));
+        profile.faults = self.faults.plan(self.seed.wrapping_mul(37), profile.faults.take(), true);
+        // It keeps what has completed.
+        let sends_barriers = !self.scope.options.without_barriers && random.u8(0..4) > 0;
+        Drive {
+            name: name.to_owned(),
+            profile: stock.name.clone(),
+            kind: DriveKind::Emulated { profile, sends_barriers },
+            latency: stock.write_latency,
+            start_latency: stock.start_latency,
+            is_unsafe: stock.is_unsafe,
+        }
+    }
+}
+
 impl Drive {
     /// Whether it has no translation layer.
     pub fn is_raw_flash(&self) -> bool {
@@ -522,6 +548,9 @@ mod tests {
         assert!(configs.iter().filter(loses_all).any(|config| config.log_copies == 2));
         assert!(configs.iter().any(|config| config.checks_beside_clients && config.closes_beside_clients));
         assert!(configs.iter().any(|config| config.uses_up_segments));
+        let zoned = |config: &&Config| config.segments.is_some_and(Segments::has_zones);
+        assert!(configs.iter().filter(zoned).any(|config| config.uses_up_segments));
+        assert!(configs.iter().filter(zoned).all(|config| config.data.profile == "nvme-zns"));
         assert!(configs.iter().any(|config| config.compacts_beside_clients));
         assert!(configs.iter().any(|config| config.compacts_beside_clients && config.segments.is_some()));
         assert!(configs.iter().any(|config| config.compacts_beside_clients && config.units.is_some()));

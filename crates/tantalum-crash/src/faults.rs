@@ -61,10 +61,10 @@ impl Choice {
         }
     }
 
-    /// The plan of one device, whose profile has faults of its own.
-    pub fn plan(&self, seed: u64, of_profile: Option<Plan>, is_raw_flash: bool) -> Option<Plan> {
+    /// The plan of one device, whose profile has faults of its own. Raw flash and zones are written in order.
+    pub fn plan(&self, seed: u64, of_profile: Option<Plan>, is_in_order: bool) -> Option<Plan> {
         let mut plan = self.plan_of_drive(seed, of_profile)?;
-        plan.rates.retain(|kind, _| !is_raw_flash || happens_to_raw_flash(*kind));
+        plan.rates.retain(|kind, _| !is_in_order || happens_in_order(*kind));
         Some(plan)
     }
 
@@ -119,9 +119,9 @@ impl Choice {
     }
 }
 
-/// Whether a chip without a cache and a translation layer has this fault. The others lose, move or keep back what such
-/// a chip has programmed; what a power cut tears there, its model says itself.
-fn happens_to_raw_flash(kind: FaultKind) -> bool {
+/// Whether a chip without a cache and a translation layer has this fault, or a drive with zones. The others lose, move or keep back what
+/// such a device has programmed; what a power cut tears there, its model says itself.
+fn happens_in_order(kind: FaultKind) -> bool {
     use FaultKind::{
         BitRot, CutDuringRecovery, DeadAfterCut, MisdirectedRead, ShortRead, Slow, Stuck, UnreadableSector,
     };

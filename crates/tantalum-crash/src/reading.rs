@@ -65,6 +65,14 @@ impl Device for Unchanged {
         self.refuse("trimmed")
     }
 
+    fn reset_zone(&self, _: u64) -> Result<()> {
+        self.refuse("reset in part")
+    }
+
+    fn finish_zone(&self, _: u64) -> Result<()> {
+        self.refuse("finished in part")
+    }
+
     fn grow(&self, _: u64) -> Result<()> {
         self.refuse("made larger")
     }

@@ -28,7 +28,7 @@ pub(crate) const MEMORY: &str = "memory";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// Profiles by name or file, or `memory`; none: all that come with Tantalum, and memory. Raw flash holds the pages of
-    /// in-page logging, and nothing else.
+    /// in-page logging, drives with zones those of a log-structured store, and nothing else.
     pub profiles: Vec<String>,
     /// Only seeds with one of these torn-page protections; none: all.
     pub only: Vec<Protection>,
@@ -77,6 +77,8 @@ pub struct Scope {
     pub(crate) stock: Vec<Stock>,
     /// Flash without a translation layer, for the data of in-page logging.
     pub(crate) raw: Vec<Stock>,
+    /// Drives with zones, for the data of log-structured stores.
+    pub(crate) zoned: Vec<Stock>,
 }
 
 /// The profiles that come with the emulator, but for those that another does all of.
@@ -85,6 +87,17 @@ fn different_profiles() -> impl Iterator<Item = &'static str> {
     // The same drive, with placement handles.
     let names = Profile::names().filter(|name| *name != WITHIN);
     names.map(|name| if name == "nvme-plp" { WITHIN } else { name })
+}
+
+/// Whether a drive must be written in order.
+fn has_zones(profile: &Profile) -> bool {
+    matches!(&profile.device, Kind::SolidState(drive) if drive.zones.is_some())
+}
+
+/// Bytes of a drive with one zone, if it has zones.
+fn zones_bytes(profile: &Profile) -> Option<u64> {
+    let Kind::SolidState(drive) = &profile.device else { return None };
+    drive.zones.map(|zones| zones.conventional_bytes + zones.zone_bytes(&drive.geometry))
 }
 
 impl Scope {
@@ -97,19 +110,28 @@ impl Scope {
             true => std::iter::once(MEMORY).chain(different_profiles()).map(str::to_owned).collect(),
             false => options.profiles.clone(),
         };
-        let (mut stock, mut raw) = (Vec::new(), Vec::new());
+        let (mut stock, mut raw, mut zoned) = (Vec::new(), Vec::new(), Vec::new());
         for name in names {
             let profile = if name == MEMORY { None } else { Some(Profile::named(&name)?) };
             let is_raw = profile.as_ref().is_some_and(|profile| matches!(profile.device, Kind::RawFlash(_)));
-            let list = if is_raw { &mut raw } else { &mut stock };
+            let is_zoned = profile.as_ref().is_some_and(has_zones);
+            if is_zoned && options.capacitors.is_some() {
+                // It cannot be made with too few.
+                continue;
+            }
+            let list = match (is_raw, is_zoned) {
+                (true, _) => &mut raw,
+                (_, true) => &mut zoned,
+                (false, false) => &mut stock,
+            };
             list.push(Stock::new(name, profile, &options)?);
         }
-        if let (true, Some(flash)) = (stock.is_empty(), raw.first()) {
-            let problem = "a log needs a device with a translation layer; name one beside it";
-            let what = format!("profile {}, key device.raw-flash: {problem}", flash.name);
+        if let (true, Some(flash)) = (stock.is_empty(), raw.iter().chain(&zoned).next()) {
+            let problem = "a log needs a device that can be written in any order; name one beside it";
+            let what = format!("profile {}, key device: {problem}", flash.name);
             return Err(Error::new(ErrorKind::InvalidInput, what));
         }
-        Ok(Self { options, stock, raw })
+        Ok(Self { options, stock, raw, zoned })
     }
 
     /// What was asked for.
@@ -119,7 +141,7 @@ impl Scope {
 
     /// The names of the devices to choose from.
     pub fn profiles(&self) -> impl Iterator<Item = &str> {
-        self.stock.iter().chain(&self.raw).map(|stock| &*stock.name)
+        self.stock.iter().chain(&self.raw).chain(&self.zoned).map(|stock| &*stock.name)
     }
 
     /// What a seed runs on, for a failure of its process.
@@ -156,7 +178,7 @@ impl Stock {
             capacitors.count = count;
         }
         let is_unsafe = matches!(&profile.device, Kind::HardDisk(disk) if disk.write_cache == CacheMode::NeverFlushed);
-        let mut sound = profile.clone().with_capacity(1 << 20);
+        let mut sound = profile.clone().with_capacity(zones_bytes(&profile).unwrap_or(1 << 20));
         sound.faults = None;
         let mut model = sound.build()?;
         let block = [1; 4096];

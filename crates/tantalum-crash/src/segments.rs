@@ -4,6 +4,7 @@
 use std::fmt;
 
 use tantalum::{Builder, MetadataWrites, PageCompression, PageStreams, StoreKind};
+use tantalum_flash::{Kind, Profile, ssd::Zoning};
 use tantalum_rt::Random;
 
 /// What the log-structured store is told.
@@ -17,6 +18,8 @@ pub(crate) struct Segments {
     metadata_writes: MetadataWrites,
     compression: PageCompression,
     page_streams: PageStreams,
+    /// Zones that may be partly written at a time, if the device has zones.
+    active_zones: Option<u32>,
 }
 
 /// Segments that a device has that may grow.
@@ -27,6 +30,8 @@ const RESERVED_SEGMENTS: u64 = 24;
 const SPARE_BYTES: u64 = 3 << 20;
 /// What stands before the first segment, at most.
 const HEAD_BYTES: u64 = 128 << 10;
+/// One in so many databases lies on a drive with zones.
+const ZONED_ONE_IN: u8 = 3;
 
 impl Segments {
     pub fn new(random: &mut Random, page_bytes: u32) -> Self {
@@ -45,7 +50,33 @@ impl Segments {
                 (false, true) => PageStreams::One,
                 (false, false) => PageStreams::Two,
             },
+            // By the same generator: what it chose before there was this choice stays as it was.
+            active_zones: (fork.u8(0..ZONED_ONE_IN) == 0).then(|| [3, 4, 7, 14][fork.usize(0..4)]),
         }
+    }
+
+    /// The same on a device that can be written in any order.
+    pub fn without_zones(self) -> Self {
+        Self { active_zones: None, ..self }
+    }
+
+    /// Whether the device has zones.
+    pub fn has_zones(self) -> bool {
+        self.active_zones.is_some()
+    }
+
+    /// A drive with zones, each of which is a segment.
+    pub fn zoned(self, mut profile: Profile) -> Profile {
+        if let (Kind::SolidState(drive), Some(max_active)) = (&mut profile.device, self.active_zones) {
+            let sectors = self.bytes / 4096;
+            let page_sectors = if sectors.is_multiple_of(2) { 2 } else { 1 };
+            let pages = sectors / page_sectors;
+            // At least eight pages to a block.
+            let blocks = if pages.is_multiple_of(3) && pages >= 24 { 3 } else { 1 };
+            (drive.geometry.page_bytes, drive.geometry.pages_per_block) = (page_sectors * 4096, pages / blocks);
+            drive.zones = Some(Zoning { conventional_bytes: HEAD_BYTES, blocks, max_active });
+        }
+        profile
     }
 
     /// Bytes of a device that can grow, at first.
@@ -60,6 +91,9 @@ impl Segments {
         let pages = u64::from(self.bytes / self.page_bytes) - 2;
         let live = (elsewhere.saturating_sub(SPARE_BYTES) / 2).div_ceil(u64::from(self.page_bytes) * pages);
         let segments = RESERVED_SEGMENTS + live * 100 / u64::from(self.fill_percent) + live / 16;
+        if self.has_zones() {
+            return HEAD_BYTES + segments.max(FIRST_SEGMENTS) * u64::from(self.bytes);
+        }
         (HEAD_BYTES + segments * u64::from(self.bytes)).next_multiple_of(1 << 16).max(self.first_bytes())
     }
 
@@ -79,7 +113,11 @@ impl Segments {
 
 impl fmt::Display for Segments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let discarded = if self.discards { ", discarded when free" } else { "" };
+        let discarded = match self.active_zones {
+            Some(most) => format!(", zones of which {most} are active"),
+            None if self.discards => ", discarded when free".into(),
+            None => String::new(),
+        };
         write!(
             f,
             " in segments of {} KiB filled to {} %{discarded}, metadata written as {}, compression {}, page streams {}",

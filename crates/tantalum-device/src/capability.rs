@@ -30,6 +30,37 @@ impl fmt::Display for WriteCache {
     }
 }
 
+/// The zones of a device, each of which is written in order, from its beginning to its end, and then only after it was reset: NVMe's
+/// Zoned Namespaces, or a host-managed zoned block device.
+///
+/// Every zone can be written up to its size; the specification also has zones whose capacity is smaller.
+///
+/// ```
+/// use tantalum_device::Zones;
+/// let zones = Zones { start: 16 << 20, bytes: 64 << 20, max_active: 14 };
+/// assert_eq!(zones.beginning_of((80 << 20) + 4096), Some(80 << 20));
+/// assert_eq!(zones.beginning_of(4096), None);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Zones {
+    /// Where the first one begins. What lies before it can be written in any order: conventional zones, or a namespace beside.
+    pub start: u64,
+    /// Bytes of each.
+    pub bytes: u64,
+    /// How many may be partly written at a time.
+    pub max_active: u32,
+}
+
+impl Zones {
+    /// Where the zone of a byte begins; `None` before the first.
+    pub const fn beginning_of(&self, offset: u64) -> Option<u64> {
+        match offset.checked_sub(self.start) {
+            Some(within) => Some(offset - within % self.bytes),
+            None => None,
+        }
+    }
+}
+
 /// What a device can do. Sizes are in bytes.
 ///
 /// ```
@@ -58,6 +89,8 @@ pub struct Capabilities {
     /// Handles by which the host tells the device what data belongs together ([`Device::write_placed`](crate::Device::write_placed));
     /// 1 where it has no say.
     pub placement_handles: u32,
+    /// The zones, if what the device holds must be written in order.
+    pub zones: Option<Zones>,
     /// Whether reads and writes pass by the page cache (`O_DIRECT`).
     pub direct: bool,
 }
@@ -74,6 +107,7 @@ impl Capabilities {
             fua: None,
             rotational: None,
             placement_handles: 1,
+            zones: None,
             direct: true,
         }
     }
@@ -108,6 +142,13 @@ impl Capabilities {
         if self.rotational == Some(true) {
             advice.push("the system calls it a spinning disk (of virtual disks often wrongly): keep the log on a device of its own".into());
         }
+        if let Some(zones) = self.zones {
+            advice.push(format!(
+                "it has zones of {} bytes, which are written in order: only page_store = \"log-structured\" with segment_bytes = {0} \
+                 works on it, and the log goes elsewhere",
+                zones.bytes
+            ));
+        }
         if !self.direct {
             advice.push("the file system refuses direct I/O: every access passes through the page cache".into());
         }
@@ -129,7 +170,13 @@ impl fmt::Display for Capabilities {
         }
         let cache = self.write_cache;
         write!(f, "write cache {cache}, FUA {}, rotational {}, ", known(self.fua), known(self.rotational))?;
-        write!(f, "direct I/O {}", known(Some(self.direct)))
+        write!(f, "direct I/O {}", known(Some(self.direct)))?;
+        match self.zones {
+            None => Ok(()),
+            Some(Zones { start, bytes, max_active }) => {
+                write!(f, ", zones of {bytes} B from byte {start} on, {max_active} of them active")
+            }
+        }
     }
 }
 
@@ -163,5 +210,14 @@ mod tests {
         let found = Capabilities { atomic_write_bytes: 16384, ..Capabilities::unknown(512) };
         assert!(found.writes_atomically(16384) && !found.writes_atomically(32768));
         assert!(!found.advice().join("\n").contains("torn-page protection needed"));
+    }
+
+    #[test]
+    fn zones_are_named_with_what_works_on_them() {
+        let zones = Zones { start: 1 << 20, bytes: 4 << 20, max_active: 8 };
+        let found = Capabilities { zones: Some(zones), ..Capabilities::unknown(4096) };
+        assert!(found.to_string().ends_with("zones of 4194304 B from byte 1048576 on, 8 of them active"), "{found}");
+        assert!(found.advice().join("\n").contains("segment_bytes = 4194304"));
+        assert_eq!([0, 1 << 20, (9 << 20) - 1].map(|at| zones.beginning_of(at)), [None, Some(1 << 20), Some(5 << 20)]);
     }
 }

@@ -165,6 +165,35 @@ pub trait Device: Send + Sync + Debug {
     /// As [`Device::write`].
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
 
+    /// Makes the zone that begins at `offset` empty ([`Zones`](crate::Zones)): it reads as zeros, and is written from its beginning on.
+    /// It is so, or as before, after a power cut, and durably so when this returns. No request to it may be under way.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) without zones, [`InvalidInput`](crate::ErrorKind::InvalidInput) where none begins.
+    /// Otherwise as [`Device::write`].
+    fn reset_zone(&self, offset: u64) -> Result<()> {
+        let _has_none = offset;
+        Err(Error::unsupported(self.name(), "reset a zone: it has none"))
+    }
+
+    /// Makes the zone that begins at `offset` full, without its being written to the end: it takes no writes until it is reset, and is
+    /// not one of those that are partly written. What it holds stays.
+    ///
+    /// # Errors
+    /// As [`reset_zone`](Self::reset_zone).
+    fn finish_zone(&self, offset: u64) -> Result<()> {
+        let _has_none = offset;
+        Err(Error::unsupported(self.name(), "finish a zone: it has none"))
+    }
+
+    /// Where the zones begin that are partly written: neither empty nor full.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) without zones. Otherwise as [`Device::read`].
+    fn active_zones(&self) -> Result<Vec<u64>> {
+        Err(Error::unsupported(self.name(), "report its zones: it has none"))
+    }
+
     /// Gives the space that a range takes back to what the device lies on; the device keeps its size. Afterwards the range reads as
     /// zeros or as before, and writing there needs space again. No request to it may be under way.
     ///
@@ -205,7 +234,8 @@ pub trait Device: Send + Sync + Debug {
     }
 }
 
-/// Within the `impl Device` of a device that stands before another: passes these methods on to the one in a field.
+/// Within the `impl Device` of a device that stands before another: passes these methods on to the one in a field. `zones` stands for
+/// all that concern zones.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -216,7 +246,7 @@ pub trait Device: Send + Sync + Debug {
 /// struct WriteThrough(Arc<MemoryDevice>);
 ///
 /// impl Device for WriteThrough {
-///     tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, release, grow, reserve, shrink);
+///     tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, zones, release, grow, reserve, shrink);
 ///
 ///     fn write(&self, offset: u64, buffers: &[&[u8]], _: Durability) -> Result<()> {
 ///         self.0.write(offset, buffers, Durability::Durable)
@@ -302,6 +332,19 @@ macro_rules! forward {
     (@discard $device:tt) => {
         fn discard(&self, offset: u64, len: u64) -> $crate::Result<()> {
             self.$device.discard(offset, len)
+        }
+    };
+    (@zones $device:tt) => {
+        fn reset_zone(&self, offset: u64) -> $crate::Result<()> {
+            self.$device.reset_zone(offset)
+        }
+
+        fn finish_zone(&self, offset: u64) -> $crate::Result<()> {
+            self.$device.finish_zone(offset)
+        }
+
+        fn active_zones(&self) -> $crate::Result<Vec<u64>> {
+            self.$device.active_zones()
         }
     };
     (@release $device:tt) => {

@@ -6,6 +6,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use crate::Zones;
+
 /// What functions that can fail return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -299,6 +301,21 @@ impl Error {
     /// This kind of device cannot do that.
     pub fn unsupported(device: &str, operation: &str) -> Self {
         Self::new(ErrorKind::Unsupported, format!("{device} cannot {operation}"))
+    }
+
+    /// The device has zones, which are written in order, and so cannot be used like this. `remedy` says what to do instead.
+    pub fn has_zones(device: &str, remedy: &str) -> Self {
+        let what = format!("{device} has zones, which are written in order and only after a reset again; {remedy}");
+        Self::new(ErrorKind::Unsupported, what)
+    }
+
+    /// No zone begins at that byte.
+    pub fn no_zone(device: &str, offset: u64, zones: &Zones) -> Self {
+        let (start, bytes) = (zones.start, zones.bytes);
+        let what = format!(
+            "{device}: no zone begins at byte {offset}; they begin at byte {start} and every {bytes} bytes from there on"
+        );
+        Self::new(ErrorKind::InvalidInput, what)
     }
 
     /// An earlier flush or durable write failed, so it is unknown which earlier writes the medium holds.

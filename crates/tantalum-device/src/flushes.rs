@@ -60,7 +60,7 @@ impl SharedFlushes {
 }
 
 impl Device for SharedFlushes {
-    crate::forward!(device: name, capacity_bytes, capabilities, hardware, read, read_many, write, write_placed, submit, discard, release, grow, reserve, shrink);
+    crate::forward!(device: name, capacity_bytes, capabilities, hardware, read, read_many, write, write_placed, submit, discard, zones, release, grow, reserve, shrink);
 
     fn flush(&self) -> Result<()> {
         self.flushes.run(|| self.device.flush())
@@ -131,7 +131,7 @@ impl WithoutBarriers {
 }
 
 impl Device for WithoutBarriers {
-    crate::forward!(0: name, capacity_bytes, capabilities, hardware, read, read_many, discard, release, grow, reserve, shrink);
+    crate::forward!(0: name, capacity_bytes, capabilities, hardware, read, read_many, discard, zones, release, grow, reserve, shrink);
 
     fn write(&self, offset: u64, buffers: &[&[u8]], _: Durability) -> Result<()> {
         self.0.write(offset, buffers, Durability::Delivered)

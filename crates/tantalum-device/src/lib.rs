@@ -37,7 +37,7 @@ pub mod toml;
 
 pub use append_buffer::{AppendBuffer, AppendRefused};
 pub use buffer::{ALIGNMENT, AlignedBuffer, HUGE_PAGE_BYTES, ask_for_huge_pages};
-pub use capability::{Capabilities, WriteCache};
+pub use capability::{Capabilities, WriteCache, Zones};
 pub use characteristics::{Characteristics, WriteLatency};
 pub use device::{Device, Durability, EndedWrite, Hardware, PendingWrite};
 pub use error::{Error, ErrorKind, Result};

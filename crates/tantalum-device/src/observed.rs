@@ -63,7 +63,7 @@ pub trait RequestObserver: Send + Sync + Debug {
 }
 
 /// A device that passes every request on and calls an observer for it. What the device can do, and what it stands on, stays
-/// as it is. [`Device::grow`] is no request.
+/// as it is. [`Device::grow`] is no request, nor are those for zones.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
@@ -108,7 +108,7 @@ impl ObservedDevice {
 }
 
 impl Device for ObservedDevice {
-    crate::forward!(device: name, capacity_bytes, capabilities, hardware, shared_flushes, release, grow, reserve, shrink);
+    crate::forward!(device: name, capacity_bytes, capabilities, hardware, shared_flushes, zones, release, grow, reserve, shrink);
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.observe(RequestKind::Read, offset, buffer.len() as u64, || self.device.read(offset, buffer))

@@ -1,6 +1,6 @@
 //! A device whose writes stay in memory.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +11,10 @@ use crate::device::{gather, total_len};
 use crate::sparse::parts;
 use crate::{AlignedBuffer, Capabilities, Device, Durability, EndedWrite, Error, ErrorKind, PendingWrite, Result};
 
-/// A device over another that stays as it is: writes, discards and growth happen in memory, and are gone when it is dropped. So a
-/// reader can recover what is on a device without changing it. It takes requests in blocks of 512 bytes, whatever the device below
-/// does: what was made on a device with such blocks can be read on any.
+/// A device over another that stays as it is: writes, discards, resets of zones and growth happen in memory, and are gone when it is
+/// dropped. So a reader can recover what is on a device without changing it. Zones take writes in any order here.
+/// It takes requests in blocks of 512 bytes, whatever the device below does: what was made on a device with such blocks can be read on
+/// any.
 ///
 /// Overlays can share a [`MemoryLimit`]; a write beyond it fails.
 ///
@@ -37,8 +38,16 @@ pub struct Overlay {
     name: Arc<str>,
     limit: Arc<MemoryLimit>,
     capacity_bytes: AtomicU64,
+    written: Mutex<Written>,
+}
+
+/// What differs from the device below.
+#[derive(Debug, Default)]
+struct Written {
     /// The blocks that were written, by number.
-    blocks: Mutex<BTreeMap<u64, Box<[u8]>>>,
+    blocks: BTreeMap<u64, Box<[u8]>>,
+    /// Where the zones begin that were reset.
+    reset_zones: BTreeSet<u64>,
 }
 
 /// How many bytes overlays may keep in memory, all that share it together.
@@ -87,7 +96,7 @@ impl Overlay {
     /// An overlay over `base`, which needs not be open for writing.
     pub fn new(base: Arc<dyn Device>, limit: Arc<MemoryLimit>) -> Self {
         let (name, capacity_bytes) = (base.name().into(), AtomicU64::new(base.capacity_bytes()));
-        Self { base, name, limit, capacity_bytes, blocks: Mutex::default() }
+        Self { base, name, limit, capacity_bytes, written: Mutex::default() }
     }
 
     fn block_bytes(&self) -> usize {
@@ -114,11 +123,24 @@ impl Overlay {
         Ok(())
     }
 
+    /// The zone that begins at a byte.
+    fn zone_at(&self, offset: u64) -> Result<Range<u64>> {
+        let Some(zones) = self.base.capabilities().zones else {
+            return Err(Error::unsupported(&self.name, "reset or finish a zone: it has none"));
+        };
+        match zones.beginning_of(offset) {
+            Some(beginning) if beginning == offset && offset < self.base.capacity_bytes() => {
+                Ok(offset..offset + zones.bytes)
+            }
+            _ => Err(Error::no_zone(&self.name, offset, &zones)),
+        }
+    }
+
     /// Keeps `len` bytes, whole blocks, each filled by `fill` from its bytes counted from `offset` on.
     fn store(&self, offset: u64, len: usize, mut fill: impl FnMut(Range<usize>, &mut [u8])) -> Result<()> {
-        let mut blocks = self.blocks.lock();
+        let mut written = self.written.lock();
         for part in parts(offset, len, self.block_bytes()) {
-            let block = match blocks.entry(part.unit) {
+            let block = match written.blocks.entry(part.unit) {
                 Entry::Occupied(block) => block.into_mut(),
                 Entry::Vacant(place) => {
                     if !self.limit.take(part.range.len() as u64) {
@@ -149,11 +171,17 @@ impl Device for Overlay {
         self.check_range(offset, buffer.len() as u64)?;
         // What is overwritten may not even be readable below.
         let mut gaps: Vec<Range<usize>> = Vec::new();
+        let zones = self.base.capabilities().zones;
         {
-            let blocks = self.blocks.lock();
+            let Written { blocks, reset_zones } = &*self.written.lock();
+            let was_reset = |at: usize| {
+                let zone = zones.and_then(|zones| zones.beginning_of(offset + at as u64));
+                zone.is_some_and(|zone| reset_zones.contains(&zone))
+            };
             for part in parts(offset, buffer.len(), self.block_bytes()) {
                 match blocks.get(&part.unit) {
                     Some(block) => buffer[part.range].copy_from_slice(block),
+                    None if was_reset(part.range.start) => buffer[part.range].fill(0),
                     None => match gaps.last_mut().filter(|gap| gap.end == part.range.start) {
                         Some(gap) => gap.end = part.range.end,
                         None => gaps.push(part.range),
@@ -201,6 +229,27 @@ impl Device for Overlay {
         }
     }
 
+    fn reset_zone(&self, offset: u64) -> Result<()> {
+        let zone = self.zone_at(offset)?;
+        let block = u64::from(self.capabilities().logical_block);
+        let Written { blocks, reset_zones } = &mut *self.written.lock();
+        let mut gone = blocks.split_off(&(zone.start / block));
+        let mut behind = gone.split_off(&(zone.end / block));
+        self.limit.give_back(gone.values().map(|block| block.len() as u64).sum());
+        blocks.append(&mut behind);
+        reset_zones.insert(offset);
+        Ok(())
+    }
+
+    fn finish_zone(&self, offset: u64) -> Result<()> {
+        self.zone_at(offset).map(|_| ())
+    }
+
+    fn active_zones(&self) -> Result<Vec<u64>> {
+        // None of those below limits what is written here.
+        Ok(Vec::new())
+    }
+
     fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
         self.capacity_bytes.fetch_max(new_capacity_bytes, Ordering::AcqRel);
         Ok(())
@@ -215,7 +264,7 @@ const ERASED: u8 = 0xff;
 
 impl Drop for Overlay {
     fn drop(&mut self) {
-        let bytes: usize = self.blocks.lock().values().map(|block| block.len()).sum();
+        let bytes: usize = self.written.lock().blocks.values().map(|block| block.len()).sum();
         self.limit.give_back(bytes as u64);
     }
 }

@@ -36,14 +36,22 @@ impl Partition {
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if its ends are not multiples of the logical block,
-    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if it is not within the device or ends before it begins.
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if it is not within the device or ends before it begins;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if it reaches into the device's zones.
     pub fn new(device: Arc<dyn Device>, range: Range<u64>) -> Result<Self> {
         let name: Arc<str> = format!("{}[{}..{}]", device.name(), range.start, range.end).into();
         let capacity = device.capacity_bytes();
         let Some(len) = range.end.checked_sub(range.start) else {
             return Err(Error::out_of_range(&name, range.start, 0, capacity));
         };
-        check_blocks(&name, device.capabilities().logical_block, capacity, range.start, len)?;
+        let capabilities = device.capabilities();
+        check_blocks(&name, capabilities.logical_block, capacity, range.start, len)?;
+        if let Some(zones) = capabilities.zones
+            && range.end > zones.start
+        {
+            let remedy = format!("take what lies before byte {}, or another device", zones.start);
+            return Err(Error::has_zones(device.name(), &remedy));
+        }
         Ok(Self { device, name, range })
     }
 
@@ -93,7 +101,8 @@ impl Device for Partition {
             0 => u32::MAX,
             start => u32::try_from(1_u64 << start.trailing_zeros()).unwrap_or(u32::MAX),
         };
-        Capabilities { atomic_write_bytes: capabilities.atomic_write_bytes.min(aligned), ..capabilities }
+        let atomic_write_bytes = capabilities.atomic_write_bytes.min(aligned);
+        Capabilities { atomic_write_bytes, zones: None, ..capabilities }
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

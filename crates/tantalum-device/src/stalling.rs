@@ -56,7 +56,7 @@ impl StallingDevice {
 }
 
 impl Device for StallingDevice {
-    crate::forward!(device: name, capacity_bytes, capabilities, read, discard, release, grow, reserve, shrink);
+    crate::forward!(device: name, capacity_bytes, capabilities, read, discard, zones, release, grow, reserve, shrink);
 
     fn hardware(&self) -> Hardware {
         Hardware::Memory(std::ptr::from_ref(self).addr())

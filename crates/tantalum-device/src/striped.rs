@@ -63,6 +63,9 @@ impl Striped {
         assert!(!devices.is_empty(), "at least one device is striped");
         let unit_bytes = u64::from(unit_bytes);
         let name: Arc<str> = names(&devices).into();
+        if let Some(zoned) = devices.iter().find(|device| device.capabilities().zones.is_some()) {
+            return Err(Error::has_zones(zoned.name(), "stripe other devices"));
+        }
         let capabilities = combine(&devices);
         let block = capabilities.logical_block;
         if unit_bytes == 0 || !unit_bytes.is_multiple_of(block.into()) || !head_bytes.is_multiple_of(block.into()) {
@@ -153,6 +156,7 @@ fn combine(devices: &[Arc<dyn Device>]) -> Capabilities {
         fua: first.fua.filter(|fua| all.iter().all(|one| one.fua == Some(*fua))),
         rotational: first.rotational.filter(|rotational| all.iter().all(|one| one.rotational == Some(*rotational))),
         placement_handles: 1,
+        zones: None,
         direct: all.iter().all(|one| one.direct),
     }
 }

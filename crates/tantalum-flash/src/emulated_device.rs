@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tantalum_device::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
+use tantalum_device::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result, Zones};
 use tantalum_rt::{Condvar, Instant, Mutex, MutexGuard, Random, lock_unswitched};
 
-use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape, Ticket};
+use crate::{Counters, ErrorKind, MediaError, Model, Nanos, Outcome, Shape, Ticket};
 
 /// An emulated device: a [`Model`] whose time is [`tantalum_rt`]'s.
 ///
@@ -198,6 +198,11 @@ impl EmulatedDevice {
         Ok(Pending { device, offset, len, done, ticket, result: Some(result), cuts })
     }
 
+    /// The device's zones, without which it cannot do so.
+    fn zones(&self, operation: &str) -> Result<Zones> {
+        self.0.shape.zones.ok_or_else(|| Error::unsupported(&self.0.name, &format!("{operation}: it has none")))
+    }
+
     fn start_write(&self, offset: u64, data: &[u8], durability: Durability, handle: u32) -> Result<Pending> {
         let len = data.len() as u64;
         self.check_range(offset, len)?;
@@ -212,7 +217,10 @@ impl EmulatedDevice {
 
     /// A flush, or a write that has one within it, has failed: the host cannot tell what was lost.
     fn poison(&self, pending: &Pending) {
-        if let Some(Err(error)) = &pending.result {
+        // A write that a zone refuses is none.
+        if let Some(Err(error)) = &pending.result
+            && error.kind() != ErrorKind::InvalidInput
+        {
             lock_unswitched(&self.0.state).poison.get_or_insert_with(|| error.clone());
         }
     }
@@ -238,6 +246,10 @@ impl Shared {
         match *error {
             MediaError::NoSpace { .. } => Error::no_space(&self.name, offset, len),
             MediaError::Short { found, .. } => Error::truncated(&self.name, offset, len, found),
+            _ if error.is_about_zones() => {
+                let what = format!("cannot {operation} {} at byte {offset} for {len} bytes: {error}", self.name);
+                Error::new(ErrorKind::InvalidInput, what).with_source(error.clone())
+            }
             _ => Error::io(&self.name, operation, offset, len, error.clone()),
         }
     }
@@ -268,6 +280,7 @@ impl Device for EmulatedDevice {
             fua: Some(shape.fua),
             rotational: Some(shape.rotational),
             placement_handles: shape.placement_handles,
+            zones: shape.zones,
             ..Capabilities::unknown(shape.logical_block)
         }
     }
@@ -314,6 +327,27 @@ impl Device for EmulatedDevice {
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check_range(offset, len)?;
         self.start("discard", (offset, len), true, |model, now| model.discard(now, offset, len))?.finish()
+    }
+
+    fn reset_zone(&self, offset: u64) -> Result<()> {
+        let zones = self.zones("reset a zone")?;
+        self.start("reset", (offset, zones.bytes), true, |model, now| model.reset_zone(now, offset))?.finish()
+    }
+
+    fn finish_zone(&self, offset: u64) -> Result<()> {
+        let zones = self.zones("finish a zone")?;
+        self.start("finish", (offset, zones.bytes), true, |model, now| model.finish_zone(now, offset))?.finish()
+    }
+
+    fn active_zones(&self) -> Result<Vec<u64>> {
+        self.zones("report its zones")?;
+        let mut found = Vec::new();
+        let report = |model: &mut dyn Model, now| {
+            found = model.active_zones();
+            Outcome::ok(now)
+        };
+        self.start("report the zones of", (0, 0), false, report)?.finish()?;
+        Ok(found)
     }
 
     fn grow(&self, new_capacity_bytes: u64) -> Result<()> {

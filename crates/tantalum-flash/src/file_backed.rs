@@ -286,6 +286,18 @@ impl Model for InFile {
         self.operate(now, |model, now| model.discard(now, offset, len))
     }
 
+    fn reset_zone(&mut self, now: Nanos, offset: u64) -> Outcome {
+        self.operate(now, |model, now| model.reset_zone(now, offset))
+    }
+
+    fn finish_zone(&mut self, now: Nanos, offset: u64) -> Outcome {
+        self.operate(now, |model, now| model.finish_zone(now, offset))
+    }
+
+    fn active_zones(&self) -> Vec<u64> {
+        self.model.active_zones()
+    }
+
     fn ask_again(&mut self, now: Nanos, ticket: Ticket) -> Option<Nanos> {
         let now = self.enter(now);
         let later = self.model.ask_again(now, ticket)?;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::ops::Add;
 
-use tantalum_device::WriteCache;
+use tantalum_device::{WriteCache, Zones};
 use tantalum_rt::Random;
 
 /// Nanoseconds of device time: since the device was made.
@@ -39,6 +39,21 @@ pub trait Model: Send + Debug {
 
     /// Tells that a range is no longer needed: it reads as zeros or as before.
     fn discard(&mut self, now: Nanos, offset: u64, len: u64) -> Outcome;
+
+    /// Makes the zone that begins at `offset` empty. One under way when the power fails has happened, or has not.
+    fn reset_zone(&mut self, now: Nanos, offset: u64) -> Outcome {
+        Outcome::failed(now, MediaError::Unsupported { offset, reason: "the device has no zones" })
+    }
+
+    /// Makes the zone that begins at `offset` full. One under way when the power fails has happened, or has not.
+    fn finish_zone(&mut self, now: Nanos, offset: u64) -> Outcome {
+        Outcome::failed(now, MediaError::Unsupported { offset, reason: "the device has no zones" })
+    }
+
+    /// Where the zones begin that are partly written.
+    fn active_zones(&self) -> Vec<u64> {
+        Vec::new()
+    }
 
     /// Whether the operation with this ticket has ended by `now`: `None` if it has, at whatever time since it was asked
     /// about before; else a time after `now` at which to ask again. Asking at the times that the model names finds the
@@ -96,6 +111,8 @@ pub struct Shape {
     pub rotational: bool,
     /// Handles by which the host keeps data apart; 1 where it has no say.
     pub placement_handles: u32,
+    /// The zones, if the host must write in order.
+    pub zones: Option<Zones>,
 }
 
 impl Shape {
@@ -111,6 +128,7 @@ impl Shape {
             fua: false,
             rotational: false,
             placement_handles: 1,
+            zones: None,
         }
     }
 }
@@ -193,6 +211,50 @@ pub enum MediaError {
         /// What is expected instead.
         reason: &'static str,
     },
+    /// A write is not where its zone goes on.
+    #[error("byte {offset} is not where its zone goes on, which is byte {pointer}; write there, or reset the zone")]
+    WritePointer {
+        /// First byte of the write.
+        offset: u64,
+        /// Where the zone is written next.
+        pointer: u64,
+    },
+    /// A write reaches beyond its zone.
+    #[error(
+        "the write at byte {offset} reaches beyond byte {end}, where its zone ends; write less, and the rest to another zone"
+    )]
+    ZoneEnd {
+        /// First byte of the write.
+        offset: u64,
+        /// Where the zone ends, or the part before the first zone.
+        end: u64,
+    },
+    /// A write goes to a zone that is full.
+    #[error("the zone of byte {offset} is full; reset it before it is written again")]
+    ZoneFull {
+        /// First byte of the write.
+        offset: u64,
+    },
+    /// A write would make one zone too many partly written.
+    #[error(
+        "the zone of byte {offset} cannot be begun: {most} zones are partly written, which is the most; finish or reset one"
+    )]
+    ActiveZones {
+        /// First byte of the write.
+        offset: u64,
+        /// Zones that may be partly written at a time.
+        most: u32,
+    },
+    /// No zone begins there.
+    #[error("no zone begins at byte {offset}; they begin at byte {start} and every {bytes} bytes from there on")]
+    NoZone {
+        /// The byte that was named.
+        offset: u64,
+        /// Where the first zone begins.
+        start: u64,
+        /// Bytes of a zone.
+        bytes: u64,
+    },
     /// The file behind the emulated device failed.
     #[error("the file behind the emulated device failed: {message}; check its file system")]
     File {
@@ -230,6 +292,14 @@ pub enum MediaError {
     /// The device no longer works.
     #[error("the device is dead; replace it")]
     Dead,
+}
+
+impl MediaError {
+    /// Whether the host broke a rule of zones, and nothing was done.
+    pub(crate) fn is_about_zones(&self) -> bool {
+        use MediaError::{ActiveZones, NoZone, WritePointer, ZoneEnd, ZoneFull};
+        matches!(self, WritePointer { .. } | ZoneEnd { .. } | ZoneFull { .. } | ActiveZones { .. } | NoZone { .. })
+    }
 }
 
 macro_rules! counters {
@@ -272,6 +342,10 @@ counters! {
     flushes,
     /// Discard commands.
     discards,
+    /// Zones that the host reset.
+    zone_resets,
+    /// Zones that the host finished before they were full.
+    zone_finishes,
     /// Reads and hits served by the device's memory.
     cache_hits,
     /// Writes to a place that memory held already, so that the older copy never reached the medium.

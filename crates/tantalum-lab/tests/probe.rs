@@ -142,7 +142,9 @@ fn check_those(belongs: impl Fn(&str) -> bool) {
 
 #[test]
 fn every_profile_has_its_truth() {
-    let mut known: Vec<&str> = TRUTHS.iter().map(|truth| truth.profile).chain(["nand-k9wag08u1a"]).collect();
+    // Of these, what is true is in tests of their own.
+    let others = ["nand-k9wag08u1a", "nvme-zns"];
+    let mut known: Vec<&str> = TRUTHS.iter().map(|truth| truth.profile).chain(others).collect();
     known.sort_unstable();
     assert_eq!(known, Profile::names().collect::<Vec<_>>());
 }
@@ -177,6 +179,19 @@ fn raw_flash_is_read_only_and_needs_in_page_logging() {
     assert_eq!(advice.value("page_store"), Some("\"in-page-logging\""));
     assert_eq!(advice.value("erase_unit_bytes"), Some("131072"));
     assert_eq!(advice.power_safe, None);
+}
+
+#[test]
+fn zones_are_read_only_and_need_a_log_structured_store_of_their_size() {
+    let profile = Profile::named("nvme-zns").unwrap().with_capacity(128 << 20);
+    let found = probed(profile, 128 << 20, 1 << 30, 200);
+    assert_eq!((found.written_bytes, found.erase_unit.bytes, found.open_units.limit), (0, Some(16 << 20), Some(14)));
+    assert!(found.left_out.iter().any(|what| what.contains("zones are written in order")), "{:?}", found.left_out);
+    let advice = Advice::of(&found);
+    assert_eq!(advice.value("page_store"), Some("\"log-structured\""));
+    assert_eq!(advice.value("segment_bytes"), Some("16777216"));
+    assert_eq!(advice.value("page_streams"), None);
+    assert!(probe::page(&found, &advice).to_html().contains("zones are written in order"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tantalum_device::{Access, Device, Durability, Hardware};
+use tantalum_device::{Access, Device, Durability, Error, Hardware};
 use tantalum_rt::{Random, random_seed};
 
 use crate::archive::Archive;
@@ -133,6 +133,9 @@ pub(crate) struct Division {
 impl Division {
     /// The superblock of a device, or of an array.
     pub(crate) fn superblock(&self, log_id: u128, member: SlotMember, device: &dyn Device) -> Result<Superblock> {
+        if device.capabilities().zones.is_some() {
+            return Err(Error::has_zones(device.name(), "put the log elsewhere"));
+        }
         let &Division { layout, stripe_devices, block_bytes, section_bytes, hides } = self;
         let (main, hiding) = Layout::section_counts(device.name(), device.capacity_bytes(), section_bytes, hides)?;
         let sections = u64::from(main) + u64::from(hiding);

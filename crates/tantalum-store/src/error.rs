@@ -28,6 +28,14 @@ pub fn protection(file: impl Display, what: impl Display) -> Error {
     Error::new(ErrorKind::Unsupported, format!("{file}: torn-page protection is not possible this way: {what}"))
 }
 
+/// The device has zones, in which only a log-structured store's pages can lie.
+pub fn has_zones(file: &str) -> Error {
+    Error::has_zones(
+        file,
+        "of the page stores, log-structured is for that: set page_store to it, or use another device",
+    )
+}
+
 /// The data file cannot grow.
 pub fn disk_full(file: impl Display, source: Error) -> Error {
     let what = format!("{file}: no space left for more pages ({source}); free some space or delete rows and try again");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tantalum_device::Device;
 
 use crate::{
-    MetadataWrites, PageCompression, PageStore, PageStreams, Protection, Result, Superblock, UnitSizes,
+    Error, MetadataWrites, PageCompression, PageStore, PageStreams, Protection, Result, Superblock, UnitSizes, error,
     in_page_logging::{Geometry, InPageStore},
     in_place::InPlaceStore,
     log_structured::LogStructuredStore,
@@ -48,6 +48,7 @@ pub fn open(superblock: &Superblock, devices: StoreDevices, options: StoreOption
     let StoreDevices { data, double_write } = devices;
     let page_size = superblock.page_size as usize;
     let database = superblock.database_id;
+    refuse_zones(superblock, &*data, double_write.as_deref())?;
     if let Some(UnitSizes { unit, region, sector }) = superblock.units {
         let geometry = Geometry {
             page_bytes: page_size,
@@ -68,6 +69,18 @@ pub fn open(superblock: &Superblock, devices: StoreDevices, options: StoreOption
         (protection, _) => InPlaceStore::new(data, page_size, protection, options.trusts_device)?,
     };
     Ok(Arc::new(store.with_durable_writes(options.durable_page_writes)))
+}
+
+/// Refuses devices that must be written in order, where bytes are written over.
+fn refuse_zones(superblock: &Superblock, data: &dyn Device, double_write: Option<&dyn Device>) -> Result<()> {
+    let has_zones = |device: &&dyn Device| device.capabilities().zones.is_some();
+    if superblock.segments.is_none() && has_zones(&data) {
+        return Err(error::has_zones(data.name()));
+    }
+    match double_write.filter(has_zones) {
+        Some(area) => Err(Error::has_zones(area.name(), "put the double-write area elsewhere")),
+        None => Ok(()),
+    }
 }
 
 /// Makes a data device that of an empty store, over what a creation that did not end may have left. The superblock is not written,

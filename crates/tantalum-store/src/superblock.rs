@@ -119,6 +119,12 @@ pub enum NoSuperblock {
     Damaged(String),
 }
 
+/// Where a superblock or its copy may be on a device: before its first zone, if it has any.
+fn places(device: &dyn Device) -> impl Iterator<Item = u64> {
+    let end = device.capabilities().zones.map_or(device.capacity_bytes(), |zones| zones.start);
+    [0].into_iter().chain(UNIT_BYTES).filter(move |offset| offset + BLOCK_BYTES as u64 <= end)
+}
+
 impl Superblock {
     /// The pages that it and its copy take.
     pub const PAGES: u64 = 2;
@@ -290,10 +296,7 @@ impl Superblock {
     pub fn read(device: &dyn Device) -> Result<Option<Self>> {
         let mut damage = None;
         // Where the second copy lies depends on the page size, which only the first copy tells.
-        for offset in [0].into_iter().chain(UNIT_BYTES) {
-            if offset + BLOCK_BYTES as u64 > device.capacity_bytes() {
-                continue;
-            }
+        for offset in places(device) {
             let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
             let decoded = match device.read(offset, &mut block) {
                 Ok(()) => Self::decode(&block),
@@ -327,10 +330,7 @@ impl Superblock {
     /// When the device cannot read or write.
     pub fn wipe(device: &dyn Device) -> Result<()> {
         let erased = u64::from(device.capabilities().erase_block_bytes);
-        for offset in [0].into_iter().chain(UNIT_BYTES) {
-            if offset + BLOCK_BYTES as u64 > device.capacity_bytes() {
-                continue;
-            }
+        for offset in places(device) {
             let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
             let is_read = device.read(offset, &mut block);
             if is_read.is_ok() && Self::decode(&block) == Err(NoSuperblock::Blank) {

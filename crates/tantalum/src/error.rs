@@ -5,7 +5,7 @@ use std::{fmt::Display, io, path::Path};
 pub use tantalum_device::{Error, ErrorKind, Result};
 use tantalum_log::Lsn;
 use tantalum_store::PageId;
-pub use tantalum_store::error::{closed, corrupt, corrupt_page, option, superblock};
+pub use tantalum_store::error::{closed, corrupt, corrupt_page, has_zones, option, superblock};
 
 /// Why a change group could not be appended.
 #[derive(Debug)]

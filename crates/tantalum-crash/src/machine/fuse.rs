@@ -117,6 +117,18 @@ impl Device for Wired {
         self.operate(|| self.device.discard(offset, len))
     }
 
+    fn reset_zone(&self, offset: u64) -> Result<()> {
+        self.operate(|| self.device.reset_zone(offset))
+    }
+
+    fn finish_zone(&self, offset: u64) -> Result<()> {
+        self.operate(|| self.device.finish_zone(offset))
+    }
+
+    fn active_zones(&self) -> Result<Vec<u64>> {
+        self.operate(|| self.device.active_zones())
+    }
+
     fn release(&self, offset: u64, len: u64) -> Result<()> {
         self.operate(|| self.device.release(offset, len))
     }

@@ -14,6 +14,13 @@ pub(crate) fn miniature(mut profile: Profile) -> Profile {
             geometry.pages_per_block = geometry.pages_per_block.min(16);
             drive.cache.pool_bytes = drive.cache.pool_bytes.min(256 << 10);
             drive.interface.max_command_bytes = drive.interface.max_command_bytes.min(64 << 10);
+            if let Some(zones) = &mut drive.zones {
+                // The superblock and the root of a map.
+                zones.conventional_bytes = zones.conventional_bytes.min(128 << 10);
+                zones.blocks = zones.blocks.min(2);
+                // A page of each is in the small memory.
+                zones.max_active = zones.max_active.min(4);
+            }
         }
         Kind::UsbDrive(stick) => shrink(&mut stick.ftl),
         Kind::BlockMapped(drive) => {

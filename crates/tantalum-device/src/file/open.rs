@@ -80,7 +80,8 @@ impl FileDevice {
     /// Opens an existing regular file or block device. A file's size is rounded down to whole logical blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`], [`ErrorKind::InUse`], [`ErrorKind::ReadOnly`], [`ErrorKind::Io`].
+    /// [`ErrorKind::InvalidInput`], [`ErrorKind::InUse`], [`ErrorKind::ReadOnly`], [`ErrorKind::Io`];
+    /// [`ErrorKind::Unsupported`] for a block device that must be written in order (host-managed zones).
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<FileDevice> {
         let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();
@@ -107,6 +108,7 @@ impl FileDevice {
                 ),
             ));
         }
+        sysfs::refuse_zones(&name, &metadata)?;
         let size = if is_block_device { file.seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
         let (mut capabilities, limits) = sysfs::inspect(&file, &metadata, direct);
         let capacity_bytes = size - size % u64::from(capabilities.logical_block);

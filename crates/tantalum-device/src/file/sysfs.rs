@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
 
 use super::raw::Limits;
-use crate::{ALIGNMENT, Capabilities, WriteCache};
+use crate::{ALIGNMENT, Capabilities, Error, Result, WriteCache};
 
 /// Not yet named by `rustix`; the fields that it fills are.
 const STATX_WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
@@ -42,6 +42,7 @@ pub(super) fn inspect(file: &File, metadata: &Metadata, direct: bool) -> (Capabi
         fua: queue.flag("fua"),
         rotational: queue.flag("rotational"),
         placement_handles: 1,
+        zones: None,
         direct,
     };
     (capabilities, limits)
@@ -63,6 +64,26 @@ pub(super) fn disk(metadata: &Metadata) -> u64 {
 /// Whether the system reports the block device as read-only.
 pub(super) fn is_write_protected(metadata: &Metadata) -> bool {
     fs::read_to_string(directory_of(disk(metadata)).join("ro")).is_ok_and(|text| text.trim() == "1")
+}
+
+/// Refuses a block device that must be written in order. Files of a file system that does so itself can be used.
+pub(super) fn refuse_zones(name: &str, metadata: &Metadata) -> Result<()> {
+    match metadata.file_type().is_block_device() {
+        true => refuse_zoned(name, Queue::of(metadata).read("zoned").as_deref()),
+        false => Ok(()),
+    }
+}
+
+/// Refuses what the system says is zoned so. A host-aware device takes writes in any order.
+fn refuse_zoned(name: &str, zoned: Option<&str>) -> Result<()> {
+    match zoned {
+        Some("host-managed") => Err(Error::has_zones(
+            name,
+            "zones are known of emulated devices only: use a file on a file system that supports them (f2fs, btrfs), a \
+             device-mapper target that hides them (dm-zoned), or another drive",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What the system says of a block device.
@@ -142,6 +163,18 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_managed_zoned_device_is_refused_by_name() {
+        let error = refuse_zoned("/dev/nvme0n2", Some("host-managed")).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Unsupported);
+        for word in ["/dev/nvme0n2", "zones", "f2fs", "dm-zoned"] {
+            assert!(error.to_string().contains(word), "{error}");
+        }
+        for other in [None, Some("none"), Some("host-aware")] {
+            refuse_zoned("/dev/sda", other).unwrap();
+        }
+    }
 
     #[test]
     fn what_statx_tells_of_atomic_writes_is_taken_with_care() {

@@ -224,6 +224,32 @@ impl Model for FaultyModel {
         self.finish(now, (offset, len), Role::Other, outcome)
     }
 
+    fn reset_zone(&mut self, now: Nanos, offset: u64) -> Outcome {
+        let place = (offset, self.shape.zones.map_or(0, |zones| zones.bytes));
+        if let Some(outcome) = self.begin(Operation::Discard, now, place) {
+            return outcome;
+        }
+        let outcome = self.inner.reset_zone(now, offset);
+        if outcome.result.is_ok() {
+            self.overlay.remove(place.0, place.1);
+            self.history.discard(place.0, place.1);
+        }
+        self.finish(now, place, Role::Other, outcome)
+    }
+
+    fn finish_zone(&mut self, now: Nanos, offset: u64) -> Outcome {
+        let place = (offset, self.shape.zones.map_or(0, |zones| zones.bytes));
+        if let Some(outcome) = self.begin(Operation::Discard, now, place) {
+            return outcome;
+        }
+        let outcome = self.inner.finish_zone(now, offset);
+        self.finish(now, place, Role::Other, outcome)
+    }
+
+    fn active_zones(&self) -> Vec<u64> {
+        self.inner.active_zones()
+    }
+
     fn ask_again(&mut self, now: Nanos, ticket: Ticket) -> Option<Nanos> {
         let end = match self.queued.get(&ticket) {
             Some(Queued { end: Some(end), .. }) => *end,

@@ -4,11 +4,12 @@ use serde::Deserialize;
 
 use tantalum_device::sparse::PIECE_BYTES;
 
+use crate::Model;
 use crate::contents::Contents;
 use crate::ftl::page_mapped::{Layout, PageMapped, PageMapping};
 use crate::nand::{Geometry, Nand, PAGE_PIECES_MAX, RawNand, Timing, Wear};
 use crate::profile::Problem;
-use crate::ssd::{Cache, Capacitors, Interface, Protection, SolidState};
+use crate::ssd::{Cache, Capacitors, Interface, Parts, Protection, SolidState, ZonedDrive, Zoning};
 
 /// A solid-state drive with a page-mapped translation layer.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -28,6 +29,8 @@ pub struct SolidStateDrive {
     pub cache: Cache,
     /// What protects the memory; without, it is volatile.
     pub capacitors: Option<Capacitors>,
+    /// The zones in which it must be written; without, it is mapped page by page altogether.
+    pub zones: Option<Zoning>,
 }
 
 /// Flash without a translation layer.
@@ -82,12 +85,34 @@ impl SolidStateDrive {
             let expected = "expected a multiple of 4096, at most half of cache.pool_bytes";
             return problem("interface.max_command_bytes", expected);
         }
-        match &self.capacitors {
-            Some(capacitors) if capacitors.dump_watts.is_nan() || capacitors.dump_watts <= 0.0 => {
-                problem("capacitors.dump_watts", "expected more than 0")
-            }
-            _ => Ok(()),
+        if let Some(capacitors) = &self.capacitors
+            && (capacitors.dump_watts.is_nan() || capacitors.dump_watts <= 0.0)
+        {
+            return problem("capacitors.dump_watts", "expected more than 0");
         }
+        match &self.zones {
+            Some(zones) => zones.check(
+                capacity_bytes,
+                (&self.geometry, &self.timing),
+                (self.cache.pool_bytes, &self.interface),
+                self.capacitors.as_ref(),
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// What makes its zones, if it has any, which has been checked.
+    fn parts(&self) -> Option<Parts<'_>> {
+        let (zoning, capacitors) = (self.zones?, self.capacitors.as_ref()?);
+        Some(Parts {
+            zoning,
+            geometry: self.geometry,
+            timing: self.timing,
+            wear: self.wear,
+            interface: &self.interface,
+            pool_bytes: self.cache.pool_bytes,
+            capacitors,
+        })
     }
 
     fn layout(&self, capacity_bytes: u64) -> Layout {
@@ -105,11 +130,23 @@ impl SolidStateDrive {
     /// How the medium is divided, for its file.
     pub(super) fn identity(&self, capacity_bytes: u64) -> String {
         let protected = if self.capacitors.is_some() { self.cache.pool_bytes } else { 0 };
-        format!("{:?} and {protected} bytes of protected memory", self.layout(capacity_bytes).geometry)
+        let mapped = self.zones.map_or(capacity_bytes, |zones| zones.conventional_bytes);
+        let identity = format!("{:?} and {protected} bytes of protected memory", self.layout(mapped).geometry);
+        match &self.zones {
+            Some(zones) => format!("{identity}, {zones:?}"),
+            None => identity,
+        }
     }
 
     /// Makes the drive, which has been checked.
-    pub(super) fn build(&self, capacity_bytes: u64, contents: impl FnOnce(u64) -> Contents) -> SolidState {
+    pub(super) fn build(&self, capacity_bytes: u64, contents: impl Fn(u64) -> Contents) -> Box<dyn Model> {
+        let Some(parts) = self.parts() else { return Box::new(self.build_mapped(capacity_bytes, contents)) };
+        let conventional = parts.zoning.conventional_bytes;
+        let mapped = self.build_mapped(conventional, &contents);
+        Box::new(ZonedDrive::new(mapped, &parts, capacity_bytes - conventional, contents))
+    }
+
+    fn build_mapped(&self, capacity_bytes: u64, contents: impl FnOnce(u64) -> Contents) -> SolidState {
         let layout = self.layout(capacity_bytes);
         let nand = Nand::new(layout.geometry, self.timing, contents(layout.geometry.capacity_bytes()));
         let nand = nand.with_wear(self.wear, layout.system_blocks());

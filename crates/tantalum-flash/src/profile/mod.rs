@@ -34,6 +34,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("nand-k9wag08u1a", include_str!("../../profiles/nand-k9wag08u1a.toml")),
     ("nvme-fdp", include_str!("../../profiles/nvme-fdp.toml")),
     ("nvme-plp", include_str!("../../profiles/nvme-plp.toml")),
+    ("nvme-zns", include_str!("../../profiles/nvme-zns.toml")),
     ("ocz-vertex-ex", include_str!("../../profiles/ocz-vertex-ex.toml")),
     ("ssd-2008", include_str!("../../profiles/ssd-2008.toml")),
     ("ssd-a", include_str!("../../profiles/ssd-a.toml")),
@@ -238,11 +239,11 @@ impl Profile {
     }
 
     /// Builds the device on contents that `contents` makes of the size that it is given.
-    fn build_on(&self, contents: impl FnOnce(u64) -> Contents) -> Result<Box<dyn Model>> {
+    fn build_on(&self, contents: impl Fn(u64) -> Contents) -> Result<Box<dyn Model>> {
         self.check()?;
         let size = self.capacity_bytes;
         Ok(match &self.device {
-            Kind::SolidState(drive) => Box::new(drive.build(size, contents)),
+            Kind::SolidState(drive) => drive.build(size, contents),
             Kind::RawFlash(flash) => Box::new(flash.build(size, contents)),
             Kind::HardDisk(parameters) => Box::new(HardDisk::new(parameters.clone(), size, contents)),
             Kind::UsbDrive(parameters) => Box::new(UsbStick::new(parameters.clone(), size, contents)),

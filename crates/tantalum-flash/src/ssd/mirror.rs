@@ -78,6 +78,17 @@ impl Mirror {
 
     /// The sectors of complete commands, in their order.
     pub fn sectors(&self) -> Vec<(u32, Piece)> {
+        self.kept().into_iter().map(|(unit, piece, _)| (unit, piece)).collect()
+    }
+
+    /// The same with the place of each, which stays in use until it is released.
+    pub fn adopt(&mut self) -> Vec<(u32, Piece, u32)> {
+        let kept = self.kept();
+        self.free.retain(|place| kept.iter().all(|(.., used)| used != place));
+        kept
+    }
+
+    fn kept(&self) -> Vec<(u32, Piece, u32)> {
         let mut found = Vec::new();
         for place in 0..self.places {
             let (mut stored, mut data) = ([0; ENTRY_BYTES], [0; PIECE_BYTES]);
@@ -89,11 +100,11 @@ impl Mirror {
             let command = u64::from_le_bytes(*stored.first_chunk().expect("an entry is longer"));
             let unit = u32::from_le_bytes([stored[8], stored[9], stored[10], stored[11]]);
             if command <= self.command && stored == entry(command, unit, &data) {
-                found.push((command, unit, piece_of(&data)));
+                found.push((command, unit, piece_of(&data), place));
             }
         }
-        found.sort_by_key(|&(command, unit, _)| (command, unit));
-        found.into_iter().map(|(_, unit, piece)| (unit, piece)).collect()
+        found.sort_by_key(|&(command, unit, ..)| (command, unit));
+        found.into_iter().map(|(_, unit, piece, place)| (unit, piece, place)).collect()
     }
 
     fn data_at(&self, place: u32) -> u64 {

@@ -8,6 +8,7 @@ mod durable_cache;
 mod interface;
 mod mirror;
 mod pool;
+mod zoned;
 
 use serde::Deserialize;
 use tantalum_device::WriteCache;
@@ -17,6 +18,8 @@ use tantalum_rt::Random;
 pub use durable_cache::Capacitors;
 pub(crate) use durable_cache::Protection;
 pub use interface::Interface;
+pub use zoned::Zoning;
+pub(crate) use zoned::{Parts, ZonedDrive};
 
 use crate::ftl::page_mapped::PageMapped;
 use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape};

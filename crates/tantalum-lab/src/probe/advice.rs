@@ -107,14 +107,16 @@ impl Advice {
     /// Says what follows. What was not measured has no recommendation.
     pub fn of(found: &Found) -> Self {
         let is_raw_flash = found.claims.erase_block_bytes > 0;
+        let has_zones = found.claims.zone_bytes > 0;
         let (page_size, costs) = page_size(found).unzip();
         let mut recommendations: Vec<Recommendation> = page_size.into_iter().collect();
         match &costs {
             _ if is_raw_flash => recommendations.extend(raw_flash(found.claims.erase_block_bytes)),
+            _ if has_zones => recommendations.extend(zones(found.claims.zone_bytes)),
             Some(costs) => recommendations.push(page_store(costs)),
             None => {}
         }
-        match costs.as_ref().filter(|_| !is_raw_flash) {
+        match costs.as_ref().filter(|_| !is_raw_flash && !has_zones) {
             Some(costs) if costs.cheapest() == "in-place" => recommendations.push(protection(found, costs.page_bytes)),
             Some(costs) if costs.cheapest() == "log-structured" => recommendations.extend(segments(found)),
             _ => {}
@@ -165,6 +167,17 @@ fn raw_flash(erase_block_bytes: u32) -> [Recommendation; 2] {
     [
         Recommendation { setting: "page_store", value: quoted("in-page-logging"), why },
         Recommendation { setting: "erase_unit_bytes", value: unit.to_string(), why: of_device },
+    ]
+}
+
+fn zones(zone_bytes: u64) -> [Recommendation; 2] {
+    let why =
+        "the device has zones, which are written in order: pages are appended, and the log goes to another device"
+            .to_owned();
+    let of_device = format!("a zone has {}, and is a segment", bytes(zone_bytes));
+    [
+        Recommendation { setting: "page_store", value: quoted("log-structured"), why },
+        Recommendation { setting: "segment_bytes", value: zone_bytes.to_string(), why: of_device },
     ]
 }
 

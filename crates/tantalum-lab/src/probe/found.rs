@@ -61,6 +61,10 @@ pub struct Claims {
     pub atomic_write_bytes: u32,
     /// What must be erased before it is written again: raw flash; else 0.
     pub erase_block_bytes: u32,
+    /// Bytes of a zone, which is written in order and reset as a whole; 0 where it has none.
+    pub zone_bytes: u64,
+    /// Zones that may be partly written at a time.
+    pub active_zones: u32,
     /// `none`, `volatile` or `unknown`.
     pub write_cache: &'static str,
     /// Whether a write can be forced by itself.
@@ -307,6 +311,8 @@ impl Claims {
             physical_block_bytes: physical_block,
             atomic_write_bytes: said.atomic_write_bytes,
             erase_block_bytes: said.erase_block_bytes,
+            zone_bytes: said.zones.map_or(0, |zones| zones.bytes),
+            active_zones: said.zones.map_or(0, |zones| zones.max_active),
             write_cache: said.write_cache.name(),
             fua: said.fua,
             rotational: said.rotational,

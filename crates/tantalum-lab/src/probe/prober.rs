@@ -40,7 +40,7 @@ pub(super) struct Prober<'a> {
 }
 
 /// Measures `device` as `plan` says, and waits for the end. What the plan's range holds is lost, unless the plan is
-/// [read-only](Plan::read_only). Raw flash is only read: what it is good at follows from what it is.
+/// [read-only](Plan::read_only). Raw flash, and a device with zones, are only read: what they are good at follows from what they are.
 ///
 /// Inside a simulation the result depends on nothing but the device's state and the plan.
 ///
@@ -65,7 +65,8 @@ pub fn probe(device: &Arc<dyn Device>, plan: &Plan, progress: &dyn Fn(Stage)) ->
     check(device, plan)?;
     let claims = Claims::of(&**device);
     let is_raw_flash = claims.erase_block_bytes > 0;
-    let plan = &if is_raw_flash { plan.clone().read_only() } else { plan.clone() };
+    let has_zones = claims.zone_bytes > 0;
+    let plan = &if is_raw_flash || has_zones { plan.clone().read_only() } else { plan.clone() };
     let meter = Arc::new(Meter::new(device.name(), plan.write_bytes));
     let mut prober = Prober {
         device: Arc::new(ObservedDevice::new(Arc::clone(device), meter.clone())),
@@ -82,6 +83,10 @@ pub fn probe(device: &Arc<dyn Device>, plan: &Plan, progress: &dyn Fn(Stage)) ->
         prober
             .left_out
             .push("everything that writes: raw flash must be erased first (measure it with device bench)".into());
+    } else if has_zones {
+        prober.left_out.push(
+            "everything that writes: zones are written in order, and not at random places as a probe does".into(),
+        );
     } else if !plan.writes() {
         prober.left_out.push("everything that writes: nothing may be written".into());
     }

@@ -42,6 +42,12 @@ impl Prober<'_> {
             let unit = EraseUnit { bytes: Some(claims.erase_block_bytes.into()), why, aligns: Vec::new() };
             return Ok((unit, none("raw flash has none: blocks may be programmed in any order")));
         }
+        if claims.zone_bytes > 0 {
+            let why = "the device says so: a zone, which is reset as a whole".to_owned();
+            let unit = EraseUnit { bytes: Some(claims.zone_bytes), why, aligns: Vec::new() };
+            let most = "the device says so: zones that may be partly written at a time".to_owned();
+            return Ok((unit, OpenUnits { limit: Some(claims.active_zones), why: most, rates: Vec::new() }));
+        }
         if !self.plan.writes() {
             let why = "only writes show it, and nothing may be written";
             return Ok((EraseUnit { bytes: None, why: why.into(), aligns: Vec::new() }, none(why)));

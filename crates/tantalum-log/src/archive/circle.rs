@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tantalum_device::{Device, Durability};
+use tantalum_device::{Device, Durability, Error};
 
 use super::reader::blank;
 use super::store::{Place, Segment, Store};
@@ -37,6 +37,9 @@ impl Circle {
 
     /// How an archive of `log_id` would divide the device.
     pub(crate) fn divide(device: &dyn Device, log_id: u128, segment_bytes: Option<u32>) -> Result<ArchiveSuperblock> {
+        if device.capabilities().zones.is_some() {
+            return Err(Error::has_zones(device.name(), "put the archive of the log elsewhere"));
+        }
         let area = device.capacity_bytes().saturating_sub(CONTROL_BYTES);
         let share = (area / 16).min(DEFAULT_MAX_BYTES) / BLOCK as u64 * BLOCK as u64;
         let segment_bytes = segment_bytes.unwrap_or((share as u32).max(MIN_SECTION_BYTES));

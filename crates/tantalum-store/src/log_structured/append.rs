@@ -290,7 +290,7 @@ impl Shared {
                 at += item.image.len();
             }
         };
-        let written = io.write(&summary, Durability::Durable, pages);
+        let written = io.write(&summary, slot.was_reset, Durability::Durable, pages);
         let blocks = written.inspect_err(|_| self.must_begin.store(true, Ordering::Release))?;
         let mut table = self.table.write();
         table.apply(&summary);

@@ -1,7 +1,9 @@
 //! How a device is cut: the superblock, the two slots of the map's root, then segments; and how each block of the store's own begins:
 //! what it is, its checksum, its version, and the database that it belongs to.
+//!
+//! Of a device with zones, each is a segment. What is written over lies before the first one.
 
-use tantalum_device::Device;
+use tantalum_device::{Device, Zones};
 
 use super::{
     map::{CHUNKS_MAX, ENTRIES},
@@ -24,6 +26,8 @@ pub const SLOTS: u64 = 2;
 
 /// Segments have room for so many pages at least.
 const SEGMENT_PAGES_MIN: usize = 8;
+/// Zones that are partly written at a time, at least: of new pages, of moved ones, and of the map.
+const ACTIVE_ZONES_MIN: u32 = 3;
 /// Longer segments would only make cleaning coarser.
 const SEGMENT_BYTES_MAX: usize = 64 << 20;
 /// Parts of the device that live pages may take, in percent.
@@ -137,12 +141,13 @@ impl Extent {
 pub struct Layout {
     page_bytes: usize,
     sizes: SegmentSizes,
+    zones: Option<Zones>,
 }
 
 impl SegmentSizes {
     /// Bytes of a file on which a store can begin.
     pub fn initial_bytes(self, page_bytes: usize) -> u64 {
-        let layout = Layout { page_bytes, sizes: self };
+        let layout = Layout { page_bytes, sizes: self, zones: None };
         layout.head_bytes() + u64::from(layout.segments_min() + SEGMENTS_MIN / 2) * u64::from(self.segment)
     }
 }
@@ -163,6 +168,13 @@ impl Layout {
             return Err(format!("blocks of {} bytes are larger than {BLOCK_BYTES}", capabilities.logical_block));
         }
         let (least, most) = (SEGMENT_PAGES_MIN * page_bytes, SEGMENT_BYTES_MAX);
+        let zones = capabilities.zones;
+        if let Some(Zones { bytes, .. }) = zones.filter(|zones| zones.bytes != segment as u64) {
+            return Err(format!(
+                "the device has zones of {bytes} bytes, each of which is a segment, and segments of {segment} bytes were asked \
+                 for; take segment_bytes = {bytes} (a multiple of {page_bytes} from {least} to {most} is possible)"
+            ));
+        }
         if !segment.is_multiple_of(page_bytes) || !(least..=most).contains(&segment) {
             return Err(format!(
                 "segments of {segment} bytes are not possible; take a multiple of {page_bytes} from {least} to {most}"
@@ -172,7 +184,8 @@ impl Layout {
             let (least, most) = FILL_PERCENTS.into_inner();
             return Err(format!("{} % cannot be filled; take {least} to {most}", sizes.fill_percent));
         }
-        let layout = Self { page_bytes, sizes };
+        let layout = Self { page_bytes, sizes, zones };
+        layout.check_zones()?;
         let (has, needs) = (layout.segments(device.capacity_bytes()), layout.segments_min());
         if has < needs {
             let bytes = layout.head_bytes() + u64::from(needs) * segment as u64;
@@ -182,6 +195,34 @@ impl Layout {
             ));
         }
         Ok(layout)
+    }
+
+    /// Refuses zones on which the store cannot be.
+    fn check_zones(&self) -> Result<(), String> {
+        let Some(Zones { start, max_active, .. }) = self.zones else { return Ok(()) };
+        let needed = self.slot_at(SLOTS);
+        if start < needed {
+            return Err(format!(
+                "the superblock and the map's root are written over, for which the device needs {needed} bytes before its first \
+                 zone, and it has {start}; take one with a conventional part as large"
+            ));
+        }
+        if !start.is_multiple_of(BLOCK_BYTES as u64) {
+            return Err(format!(
+                "the first zone begins at byte {start}, no multiple of {BLOCK_BYTES}; take another device"
+            ));
+        }
+        if max_active < ACTIVE_ZONES_MIN {
+            return Err(format!(
+                "{max_active} zones may be partly written at a time, and the store needs {ACTIVE_ZONES_MIN}; take another device"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether segments are zones of the device.
+    pub fn has_zones(&self) -> bool {
+        self.zones.is_some()
     }
 
     /// Bytes of a page.
@@ -226,7 +267,8 @@ impl Layout {
 
     /// What stands before the first segment.
     fn head_bytes(&self) -> u64 {
-        (self.slot_at(SLOTS)).next_multiple_of(self.segment_bytes())
+        let written_over = self.slot_at(SLOTS).next_multiple_of(self.segment_bytes());
+        self.zones.map_or(written_over, |zones| zones.start)
     }
 
     /// Where a slot of the root is.
@@ -268,6 +310,15 @@ impl Layout {
     /// Whether an append of pages still begins in a segment of which so many blocks are used.
     pub fn has_room(&self, used_blocks: u32) -> bool {
         self.segment_blocks() - used_blocks > self.page_blocks()
+    }
+
+    /// Whether a stream goes on in another segment once so many blocks of one are used, though some are not.
+    pub fn is_left(&self, stream: Stream, used_blocks: u32) -> bool {
+        let goes_on = match stream {
+            Stream::Map => used_blocks + 1 < self.segment_blocks(),
+            _ => self.has_room(used_blocks),
+        };
+        !goes_on && used_blocks < self.segment_blocks()
     }
 
     /// Pages in a segment that is written in as few appends as possible.
@@ -320,7 +371,9 @@ impl Layout {
         let sparing = segments.saturating_sub(self.reserve(segments) + more);
         let has_segments = u64::from(sparing) * u64::from(self.pages_per_segment()) >= capacity;
         let has_directories = capacity <= (directories_max(all) * ENTRIES * ENTRIES) as u64;
-        if has_segments && has_directories { all } else { FIRST_STREAMS }
+        let streams = if has_segments && has_directories { all } else { FIRST_STREAMS };
+        // The map takes one.
+        self.zones.map_or(streams, |zones| streams.min(zones.max_active as usize - 1))
     }
 
     fn segments_min(&self) -> u32 {

@@ -20,6 +20,7 @@ use super::{
     map::{BlockNumber, LEVELS, MapBlock},
     root::Root,
     segment_counters::Counters,
+    segments::State,
     summary::{ENTRIES_MAX, Entry},
     table::Table,
 };
@@ -76,9 +77,32 @@ impl<'s> Maintenance<'s> {
                 return Err(shared.io.full());
             }
         }
+        self.leave_zones()?;
         self.checkpoint()?;
         shared.must_begin.store(false, Ordering::Release);
         tantalum_rt::tracing::debug!(device = shared.io.device.name(), "appends begin in fresh segments");
+        Ok(())
+    }
+
+    /// Of a device with zones, the streams of before may have left some that are partly written, and so may a crash; the device allows
+    /// but a few. Those whose segment has anything are finished. Others are reset: they are free, or were when the streams began.
+    fn leave_zones(&self) -> Result<()> {
+        let Shared { io, table, .. } = self.shared;
+        if !io.layout.has_zones() {
+            return Ok(());
+        }
+        for offset in io.device.active_zones()? {
+            let segment = io.layout.segment_at(offset).map(|(segment, _)| segment);
+            let Some(segment) = segment.filter(|segment| *segment < io.segments()) else { continue };
+            let state = table.read().segments.get(segment).state();
+            match state {
+                State::Closed | State::Discarding => io.finish_zone(segment)?,
+                State::Free | State::Open => {
+                    io.reset_zone(segment)?;
+                    table.write().segments.get_mut(segment).was_reset = true;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -185,8 +209,10 @@ impl<'s> Maintenance<'s> {
             freed
         };
         for &segment in &freed {
-            io.discard(segment);
-            table.write().segments.end_freeing(segment);
+            let was_reset = io.discard(segment);
+            let mut table = table.write();
+            table.segments.get_mut(segment).was_reset = was_reset;
+            table.segments.end_freeing(segment);
         }
         if !freed.is_empty() {
             space.announce();
@@ -207,9 +233,15 @@ impl<'s> Maintenance<'s> {
             };
             let summary = slot.summary(0, now.iter().map(entry).collect(), 0);
             // The root follows a flush.
-            let written_blocks = io.write(&summary, Durability::Cached, |buffer| {
+            let encode = |buffer: &mut [u8]| {
                 for ((number, block), bytes) in now.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
                     block.encode(*number, io.database, io.layout.page_units(), bytes);
+                }
+            };
+            let written_blocks = io.write(&summary, slot.was_reset, Durability::Cached, encode).inspect_err(|_| {
+                // It may have moved the pointer of a zone, which then cannot be written in the same place again.
+                if io.layout.has_zones() {
+                    self.shared.must_begin.store(true, Ordering::Release);
                 }
             })?;
             Counters::add(&io.counters.map_bytes_written, u64::from(written_blocks) * BLOCK_BYTES as u64);

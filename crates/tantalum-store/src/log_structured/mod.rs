@@ -10,6 +10,7 @@
 //! - a segment is written again only when a durable checkpoint, and so no append behind it either, leaves nothing in it
 //! - a page that cleaning moved replaces only the very copy that was read, now and when recovery repeats it
 //! - of a stream, one append is under way at a time
+//! - of a device with zones, one is reset when its segment is free, and finished when a stream leaves it: so few are partly written
 //!
 //! Parts:
 //! - [`SegmentIo`]: the device, cut into segments ([`layout`]), and what stands there: [`root`], [`map`] blocks, a [`summary`] before
@@ -45,6 +46,8 @@ pub mod summary;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod zone_tests;
 
 use std::sync::{
     Arc, OnceLock,

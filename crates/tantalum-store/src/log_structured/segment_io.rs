@@ -129,8 +129,18 @@ impl SegmentIo {
         Ok(found.filter(|found| (found.segment, found.block) == (segment, block)))
     }
 
-    /// Writes an append at once: its summary, and behind it what `fill` puts there. Returns its blocks.
-    pub fn write(&self, summary: &Summary, durability: Durability, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
+    /// Writes an append at once: its summary, and behind it what `fill` puts there. Returns its blocks. The first one in a zone resets
+    /// it, unless it `was_reset`; the last one finishes it, if it is not full.
+    pub fn write(
+        &self,
+        summary: &Summary,
+        was_reset: bool,
+        durability: Durability,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<u32> {
+        if self.layout.has_zones() && summary.block == 0 && !was_reset {
+            self.reset_zone(summary.segment)?;
+        }
         let blocks = summary.blocks();
         let mut buffer = AlignedBuffer::zeroed(blocks as usize * BLOCK_BYTES);
         summary.encode(&mut buffer, self.database, self.layout.page_units());
@@ -138,7 +148,30 @@ impl SegmentIo {
         let at = self.layout.place(summary.segment, summary.block);
         self.device.write_placed(at.offset(), &[&buffer], durability, self.placement_handle(summary.stream))?;
         Counters::add(&self.counters.bytes_written, buffer.len() as u64);
+        if self.layout.has_zones()
+            && self.layout.is_left(summary.stream, summary.block + blocks)
+            && let Err(error) = self.finish_zone(summary.segment)
+        {
+            // The append is durable. If the zone counts as partly written, and is one too many, the streams begin anew.
+            tantalum_rt::tracing::warn!(%error, "a zone was left and could not be finished");
+        }
         Ok(blocks)
+    }
+
+    /// Empties the zone of a segment, in which nothing is needed.
+    ///
+    /// # Errors
+    /// When the device cannot.
+    pub fn reset_zone(&self, segment: u32) -> Result<()> {
+        self.device.reset_zone(self.layout.place(segment, 0).offset())
+    }
+
+    /// Makes the zone of a segment full, to which nothing is appended any more.
+    ///
+    /// # Errors
+    /// When the device cannot.
+    pub fn finish_zone(&self, segment: u32) -> Result<()> {
+        self.device.finish_zone(self.layout.place(segment, 0).offset())
     }
 
     /// The placement handle of a stream's segments: one of its own, if there are enough. What is written over in its place, and pages of
@@ -160,10 +193,18 @@ impl SegmentIo {
         Ok(())
     }
 
-    /// Tells the device that a segment is not needed, if it wants to know. Nothing depends on it.
-    pub fn discard(&self, segment: u32) {
+    /// Tells the device that a segment is not needed, if it wants to know. Nothing depends on it. Returns whether its zone was reset, on
+    /// a device with zones.
+    pub fn discard(&self, segment: u32) -> bool {
+        if self.layout.has_zones() {
+            let reset = self.reset_zone(segment);
+            if let Err(error) = &reset {
+                tantalum_rt::tracing::warn!(%error, "a free zone is reset later, before it is written");
+            }
+            return reset.is_ok();
+        }
         if !self.discards.load(Ordering::Relaxed) {
-            return;
+            return false;
         }
         match self.device.discard(self.layout.place(segment, 0).offset(), self.layout.segment_bytes()) {
             Ok(()) => Counters::add(&self.counters.segments_discarded, 1),
@@ -172,5 +213,6 @@ impl SegmentIo {
                 self.discards.store(false, Ordering::Relaxed);
             }
         }
+        false
     }
 }

@@ -43,6 +43,8 @@ pub struct Segment {
     pub is_stuck: bool,
     /// Whether the next checkpoint writes the map's blocks that are in it elsewhere.
     pub is_map_leaving: bool,
+    /// Whether its zone was reset since it became free, on a device with zones.
+    pub was_reset: bool,
     state: State,
     /// The number of checkpoints that had been taken when it was closed.
     closed_after: u64,

@@ -80,12 +80,14 @@ pub struct Slot {
     next: Option<u32>,
     sequence: u64,
     session: u64,
+    /// See [`Segment::was_reset`](super::segments::Segment::was_reset).
+    pub was_reset: bool,
 }
 
 impl Slot {
     /// The summary of an append here.
     pub fn summary(&self, stamp: u64, entries: Vec<Entry>, filler_blocks: u32) -> Summary {
-        let Self { stream, segment, block, next, sequence, session } = *self;
+        let Self { stream, segment, block, next, sequence, session, .. } = *self;
         Summary { session, sequence, stream, segment, block, next, stamp, entries, filler_blocks }
     }
 }
@@ -136,7 +138,8 @@ impl Streams {
             *position = Position { segment: position.next, block: 0, next: following, after: position.after };
         }
         let Position { segment, block, next, .. } = *position;
-        Some(self.slot(stream, segment, block, Some(next)))
+        let was_reset = segments.get(segment).was_reset;
+        Some(self.slot(stream, (segment, block), Some(next), was_reset))
     }
 
     /// Where the map goes on, in a segment with room for something behind a summary. `None` if no segment is free.
@@ -152,13 +155,14 @@ impl Streams {
             }
         };
         self.map = Some((segment, block));
-        Some(self.slot(Stream::Map, segment, block, None))
+        let was_reset = segments.get(segment).was_reset;
+        Some(self.slot(Stream::Map, (segment, block), None, was_reset))
     }
 
-    fn slot(&mut self, stream: Stream, segment: u32, block: u32, next: Option<u32>) -> Slot {
+    fn slot(&mut self, stream: Stream, (segment, block): (u32, u32), next: Option<u32>, was_reset: bool) -> Slot {
         let sequence = self.sequence;
         self.sequence += 1;
-        Slot { stream, segment, block, next, sequence, session: self.session }
+        Slot { stream, segment, block, next, sequence, session: self.session, was_reset }
     }
 
     /// Notes that an append, of new pages or of what is there already, took so many blocks.

@@ -76,6 +76,9 @@ impl Devices {
         superblock: Option<&Superblock>,
         log: Vec<Arc<dyn Device>>,
     ) -> Result<Self> {
+        if device.capabilities().zones.is_some() {
+            return Err(error::has_zones(device.name()));
+        }
         let (capacity, page) = (device.capacity_bytes(), u64::from(page_size));
         let slots = match superblock {
             Some(superblock) => superblock.double_write_slots,

@@ -356,7 +356,7 @@ pub(super) fn make_data_files(
     let (data_bytes, area_bytes) = match settings.page_store() {
         StoreKind::InPlace => (INITIAL_DATA_BYTES, Some(DoubleWrite::area_bytes(page_bytes, INITIAL_SLOTS))),
         StoreKind::InPageLogging => (INITIAL_UNITS * u64::from(settings.unit_sizes(4096).unit), None),
-        StoreKind::LogStructured => (settings.segment_sizes().initial_bytes(page_bytes), None),
+        StoreKind::LogStructured => (settings.segment_sizes(None).initial_bytes(page_bytes), None),
     };
     let path = directory.join(DATA);
     let data = match settings.page_store() {

@@ -157,19 +157,19 @@ pub(super) fn new_superblock(
 ) -> Superblock {
     let mut random = Random::with_seed(random_seed());
     let (store_kind, page_size) = (settings.page_store(), settings.page_size());
-    let block = devices.data.capabilities().logical_block;
+    let capabilities = devices.data.capabilities();
     Superblock {
         database_id: random.u128(..),
         log_id: log_id.unwrap_or_else(|| random.u128(..)),
         page_size,
         store_kind,
-        units: (store_kind == StoreKind::InPageLogging).then(|| settings.unit_sizes(block)),
+        units: (store_kind == StoreKind::InPageLogging).then(|| settings.unit_sizes(capabilities.logical_block)),
         double_write_slots: match (store_kind, &devices.double_write) {
             (StoreKind::InPlace, Some(_)) if area_grows => DoubleWrite::MAX_SLOTS,
             (StoreKind::InPlace, Some(area)) => DoubleWrite::slots_in(area.capacity_bytes(), page_size as usize),
             _ => 1,
         },
-        segments: (store_kind == StoreKind::LogStructured).then(|| settings.segment_sizes()),
+        segments: (store_kind == StoreKind::LogStructured).then(|| settings.segment_sizes(capabilities.zones)),
         compressed_pages: settings.compresses_pages_in(store_kind),
         lifetime_streams: settings.has_lifetime_streams_in(store_kind),
         protection,

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use tantalum_device::toml::Table;
+use tantalum_device::{Zones, toml::Table};
 use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
 use tantalum_store::{PageCompression, PageStreams, Protection, SegmentSizes, StoreKind, StoreOptions, UnitSizes};
 
@@ -311,10 +311,12 @@ impl Settings {
         }
     }
 
-    /// How the log-structured store cuts a device.
-    pub fn segment_sizes(&self) -> SegmentSizes {
+    /// How the log-structured store cuts a device, which may have zones.
+    pub fn segment_sizes(&self, zones: Option<Zones>) -> SegmentSizes {
+        // One that is too large is refused as the segment that it would be.
+        let zone_bytes = zones.map(|zones| u32::try_from(zones.bytes).unwrap_or(u32::MAX));
         SegmentSizes {
-            segment: self.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES),
+            segment: self.segment_bytes.or(zone_bytes).unwrap_or(DEFAULT_SEGMENT_BYTES),
             fill_percent: self.segment_fill_percent.unwrap_or(DEFAULT_FILL_PERCENT),
         }
     }

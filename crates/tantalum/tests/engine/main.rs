@@ -39,3 +39,4 @@ mod tickets;
 mod transact;
 mod typed;
 mod wrapping;
+mod zones;
