@@ -126,9 +126,9 @@ impl Scope {
             };
             list.push(Stock::new(name, profile, &options)?);
         }
-        if let (true, Some(flash)) = (stock.is_empty(), raw.iter().chain(&zoned).next()) {
+        if stock.is_empty() {
             let problem = "a log needs a device that can be written in any order; name one beside it";
-            let what = format!("profile {}, key device: {problem}", flash.name);
+            let what = format!("profile {}: {problem}", options.profiles.join(", "));
             return Err(Error::new(ErrorKind::InvalidInput, what));
         }
         Ok(Self { options, stock, raw, zoned })

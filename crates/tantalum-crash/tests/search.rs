@@ -94,6 +94,9 @@ fn every_kind_of_fault_is_met_and_none_is_blamed_on_the_engine() {
 #[test]
 fn what_cannot_be_searched_is_refused() {
     let refused = |profile| Scope::new(on(profile)).unwrap_err().to_string();
-    assert!(refused("nand-k9wag08u1a").contains("a log needs a device with a translation layer"));
+    let in_any_order = "a log needs a device that can be written in any order";
+    assert!(refused("nand-k9wag08u1a").contains(in_any_order) && refused("nvme-zns").contains(in_any_order));
+    let few = Options { capacitors: Some(1), ..on("nvme-zns") };
+    assert!(Scope::new(few).unwrap_err().to_string().contains(in_any_order), "it is left out");
     assert!(refused("luck").contains("luck"));
 }

@@ -25,6 +25,8 @@ struct Inner {
     journal: Journal,
     /// Whether the file is longer at each flush than at the one before.
     grows: bool,
+    /// What ext4 holds during a durable write; `None` where that is not modelled.
+    inode: Option<Mutex<()>>,
 }
 
 impl File {
@@ -37,7 +39,15 @@ impl File {
         // The kernel's block layer lets callers that ask at the same time share a flush.
         let drive: Arc<dyn Device> = Arc::new(SharedFlushes::new(drive));
         let journal = Journal::at(file_bytes, Self::OVERHEAD_BYTES, JOURNAL_WRITES);
-        Self(Arc::new(Inner { drive, file_bytes, journal, grows }))
+        Self(Arc::new(Inner { drive, file_bytes, journal, grows, inode: None }))
+    }
+
+    /// A file of ext4, opened with `O_DSYNC` and written past the page cache: a write, and the flush that follows it, hold the inode
+    /// (`i_mutex`, taken by `generic_file_aio_write` and by `ext4_sync_file` of Linux 3.6), so that its writers do not share a
+    /// flush. Nothing is committed: the size stays, and `O_DSYNC` does not ask for times.
+    pub fn with_inode(drive: Arc<dyn Device>) -> Self {
+        let inner = Arc::into_inner(Self::on(drive, false).0).expect("it is new");
+        Self(Arc::new(Inner { inode: Some(Mutex::default()), ..inner }))
     }
 
     fn fsync(&self) -> Result<()> {
@@ -70,6 +80,14 @@ impl Device for File {
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
         self.check_range(offset, buffers.iter().map(|buffer| buffer.len() as u64).sum())?;
+        if let (Some(inode), Durability::Durable) = (&self.0.inode, durability) {
+            {
+                let _held = inode.lock();
+                self.0.drive.write(offset, buffers, Durability::Cached)?;
+            }
+            let _held = inode.lock();
+            return self.0.drive.flush();
+        }
         self.0.drive.write(offset, buffers, Durability::Cached)?;
         if durability == Durability::Durable { self.fsync() } else { Ok(()) }
     }
@@ -82,19 +100,19 @@ impl Device for File {
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
         self.check_range(offset, range.len() as u64)?;
+        if durability == Durability::Durable && self.0.inode.is_some() {
+            let file = self.clone();
+            return Ok(Synchronized::after("write", move || file.write(offset, &[&buffer[range]], durability)));
+        }
         let mut write = self.0.drive.submit(offset, buffer, range, Durability::Cached)?;
         if durability != Durability::Durable {
             return Ok(write);
         }
         // The kernel calls `fsync` from a thread of its own when an asynchronous write has ended.
-        let completion = Arc::new(Completion::default());
-        let (ended, file) = (Arc::clone(&completion), self.clone());
-        tantalum_rt::spawn("fsync", move || {
-            let result = write.wait(None).expect("without a time-out it waits for the end").and_then(|()| file.fsync());
-            *ended.result.lock() = Some(result);
-            ended.changed.notify_all();
-        });
-        Ok(Box::new(Synchronized(completion)))
+        let file = self.clone();
+        Ok(Synchronized::after("fsync", move || {
+            write.wait(None).expect("without a time-out it waits for the end").and_then(|()| file.fsync())
+        }))
     }
 
     fn flush(&self) -> Result<()> {
@@ -123,6 +141,19 @@ struct Completion {
 
 /// A write that ends with its `fsync`.
 struct Synchronized(Arc<Completion>);
+
+impl Synchronized {
+    /// One that ends with what a task of its own does.
+    fn after(task: &str, act: impl FnOnce() -> Result<()> + Send + 'static) -> Box<dyn PendingWrite> {
+        let completion = Arc::new(Completion::default());
+        let ended = Arc::clone(&completion);
+        tantalum_rt::spawn(task, move || {
+            *ended.result.lock() = Some(act());
+            ended.changed.notify_all();
+        });
+        Box::new(Self(completion))
+    }
+}
 
 impl PendingWrite for Synchronized {
     fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<()>> {
@@ -191,6 +222,30 @@ mod tests {
         assert!((3..=6).contains(&flushes), "one each, and one for each tick's commit: {flushes}");
         let (times, flushes) = times(false, false);
         assert!(times.iter().all(|&us| us < 300) && flushes == 0, "{times:?}");
+    }
+
+    #[test]
+    fn writers_of_a_file_share_flushes_unless_they_hold_its_inode() {
+        let flushes = |new: fn(Arc<dyn Device>) -> File| {
+            let run = move || {
+                let model = Profile::named("durassd").unwrap().with_capacity(128 << 20).build().unwrap();
+                let drive = EmulatedDevice::new("drive".to_owned(), model);
+                let file = new(Arc::clone(&drive) as Arc<dyn Device>);
+                let write = |place: u64| {
+                    let file = file.clone();
+                    tantalum_rt::spawn("writer", move || {
+                        let buffer = AlignedBuffer::zeroed(4096);
+                        (0..10).try_for_each(|_| file.write(place * 4096, &[&buffer], Durability::Durable))
+                    })
+                };
+                (0..8).map(write).collect::<Vec<_>>().into_iter().for_each(|writer| writer.join_or_panic().unwrap());
+                drive.counters().flushes
+            };
+            Simulation::new(1).run(run).expect_finished()
+        };
+        assert_eq!(flushes(File::with_inode), 80);
+        let shared = flushes(|drive| File::on(drive, false));
+        assert!(shared < 60, "{shared}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod devices;
 pub(crate) mod documents;
 mod file;
 mod image;
+pub(crate) mod innodb;
 mod log;
 pub(crate) mod log_alone;
 mod nilfs2;
@@ -163,6 +164,8 @@ pub(crate) enum FileUse {
     Overwritten,
     /// The same, and the file grows.
     Growing,
+    /// Each write is durable and holds the file's inode, as on ext4.
+    WrittenDurably,
     /// Through the page cache ([`buffered_file`]).
     Buffered(BufferedFile),
 }

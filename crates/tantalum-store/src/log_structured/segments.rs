@@ -193,6 +193,8 @@ impl Segments {
         assert_eq!(found.state, State::Open, "segment {segment} is closed once");
         (found.state, found.closed_after) = (State::Closed, taken);
         if !is_written {
+            // An append there may have failed.
+            found.was_reset = false;
             self.begin_to_free(segment);
             self.end_freeing(segment);
         }

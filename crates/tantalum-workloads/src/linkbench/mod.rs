@@ -27,6 +27,7 @@ pub mod consistency;
 mod degree;
 mod graph;
 mod initial_graph;
+mod request;
 mod requester;
 mod schema;
 
@@ -38,6 +39,7 @@ use tantalum_rt::Random;
 use crate::choice::{bytes, log_normal};
 
 pub use initial_graph::Parameters;
+pub use request::{Request, Requests};
 pub use requester::{Kind, LinkBench, Requester};
 pub use schema::TABLE_NAMES;
 

@@ -3,12 +3,11 @@
 use tantalum::Db;
 use tantalum_rt::Random;
 
-use super::access::Access;
 use super::graph::Graph;
 use super::initial_graph::{self, Parameters};
+use super::request::{Request, Requests};
 use super::schema::{ListId, TABLE_NAMES};
 use super::{link_data, node_data};
-use crate::choice::geometric;
 use crate::driver::{Completed, Pipeline, Recorder, Workload, client_random};
 use crate::error::{self, Result};
 use crate::load::{self, LoadProgress, PARAMETERS_KEY};
@@ -90,7 +89,7 @@ impl Kind {
         }
     }
 
-    fn choose(random: &mut Random) -> Self {
+    pub(super) fn choose(random: &mut Random) -> Self {
         let mut left = random.f64() * 100.0;
         let is_it = |kind: &Self| {
             left -= kind.percent();
@@ -100,23 +99,16 @@ impl Kind {
     }
 }
 
-/// How likely it is that a link exists which is asked for, added or updated.
-const EXISTS: f64 = 0.5;
-
 /// How often a list is asked for from where an earlier look at it ended.
 const HISTORY: f64 = 0.003;
 
 /// Ends of lists that a requester remembers.
 const REMEMBERED: usize = 2048;
 
-/// Links of a multiget: 1 / 0.382 in the mean.
-const MULTIGET: f64 = 0.382;
-const MULTIGET_MOST: usize = 128;
-
 /// A loaded graph and how to run on it.
 pub struct LinkBench {
     graph: Graph,
-    access: Access,
+    requests: Requests,
     parameters: Parameters,
     async_depth: usize,
 }
@@ -151,8 +143,8 @@ impl LinkBench {
     /// Of the engine, or a row that does not decode.
     pub fn open(db: &Db) -> Result<Option<Self>> {
         let Some(parameters) = load::loaded(db, TABLE_NAMES[0], Parameters::decode)? else { return Ok(None) };
-        let access = Access::new(parameters.nodes, parameters.seed);
-        Ok(Some(Self { graph: Graph::open(db)?, access, parameters, async_depth: 1 }))
+        let requests = Requests::new(parameters);
+        Ok(Some(Self { graph: Graph::open(db)?, requests, parameters, async_depth: 1 }))
     }
 
     /// With so many commits of each requester under way; 1: it waits for each.
@@ -167,71 +159,56 @@ impl LinkBench {
 
     fn read(&self, requester: &mut Requester, recorder: &mut Recorder, kind: Kind) -> Result<()> {
         let Requester { random, history, .. } = requester;
-        let (graph, access) = (&self.graph, &self.access);
+        let graph = &self.graph;
         let mut run = |work: &mut dyn FnMut() -> Result<()>| {
             recorder.run(kind as usize, || work().map(|()| Completed::Committed)).map(drop)
         };
-        match kind {
-            Kind::GetNode => {
-                let id = access.node_to_read(random);
-                run(&mut || graph.get_node(id).map(drop))
-            }
-            Kind::CountLink => {
-                let list = access.list_to_read(random);
-                run(&mut || graph.count_links(&list).map(drop))
-            }
-            Kind::MultigetLink => {
-                let list = access.list_to_read(random);
-                let count = geometric(random, MULTIGET, MULTIGET_MOST);
-                let id2s: Vec<u64> = (0..count).map(|_| access.id2(&list, EXISTS, random)).collect();
-                run(&mut || graph.get_links(&list, &id2s).map(drop))
-            }
-            _ => {
-                let again = !history.is_empty() && random.f64() < HISTORY;
-                let at = again.then(|| random.usize(0..history.len()));
-                let (list, until) = at.map_or_else(|| (access.list_to_read(random), u64::MAX), |at| history[at]);
-                let mut part = None;
-                run(&mut || {
-                    part = Some(graph.get_list(&list, until)?);
-                    Ok(())
-                })?;
-                if let Some(time) = part.and_then(|part| part.more_before) {
-                    match at {
-                        Some(at) => history[at] = (list, time),
-                        None if history.len() < REMEMBERED => history.push((list, time)),
-                        None => history[random.usize(0..REMEMBERED)] = (list, time),
-                    }
-                }
+        if kind == Kind::GetLinkList {
+            let again = !history.is_empty() && random.f64() < HISTORY;
+            let at = again.then(|| random.usize(0..history.len()));
+            let (list, until) = at.map_or_else(|| (self.requests.of(kind, random).list(), u64::MAX), |at| history[at]);
+            let mut part = None;
+            run(&mut || {
+                part = Some(graph.get_list(&list, until)?);
                 Ok(())
+            })?;
+            if let Some(time) = part.and_then(|part| part.more_before) {
+                match at {
+                    Some(at) => history[at] = (list, time),
+                    None if history.len() < REMEMBERED => history.push((list, time)),
+                    None => history[random.usize(0..REMEMBERED)] = (list, time),
+                }
             }
+            return Ok(());
+        }
+        let request = self.requests.of(kind, random);
+        let list = request.list();
+        match kind {
+            Kind::GetNode => run(&mut || graph.get_node(request.id1).map(drop)),
+            Kind::CountLink => run(&mut || graph.count_links(&list).map(drop)),
+            _ => run(&mut || graph.get_links(&list, &request.id2s).map(drop)),
         }
     }
 
     fn write(&self, requester: &mut Requester, recorder: &mut Recorder, kind: Kind) -> Result<()> {
         let Requester { random, pipeline, .. } = requester;
-        let (graph, access, number) = (&self.graph, &self.access, kind as usize);
+        let (graph, number) = (&self.graph, kind as usize);
+        let request = self.requests.of(kind, random);
+        let Request { id1, ref id2s, .. } = request;
         match kind {
             Kind::AddNode => {
                 let (id, data) = (graph.new_node_id(), node_data(random));
                 pipeline.commit(number, recorder, || graph.add_node(id, &data))
             }
             Kind::UpdateNode => {
-                let (id, data) = (access.node_to_update(random), node_data(random));
-                pipeline.commit(number, recorder, || graph.update_node(id, &data))
+                let data = node_data(random);
+                pipeline.commit(number, recorder, || graph.update_node(id1, &data))
             }
-            Kind::DeleteNode => {
-                let id = access.node_to_delete(random);
-                pipeline.commit(number, recorder, || graph.delete_node(id))
-            }
-            Kind::DeleteLink => {
-                let list = access.list_to_write(random);
-                let id2 = access.id2(&list, 1.0, random);
-                pipeline.commit(number, recorder, || graph.delete_link(&list, id2))
-            }
+            Kind::DeleteNode => pipeline.commit(number, recorder, || graph.delete_node(id1)),
+            Kind::DeleteLink => pipeline.commit(number, recorder, || graph.delete_link(&request.list(), id2s[0])),
             _ => {
-                let list = access.list_to_write(random);
-                let (id2, data) = (access.id2(&list, EXISTS, random), link_data(random));
-                pipeline.commit(number, recorder, || graph.add_link(&list, id2, &data))
+                let data = link_data(random);
+                pipeline.commit(number, recorder, || graph.add_link(&request.list(), id2s[0], &data))
             }
         }
     }

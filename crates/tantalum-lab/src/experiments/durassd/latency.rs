@@ -3,23 +3,41 @@
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::driver::Latency;
 
-use super::scaled_server::{ScaledServer, Sizes, cleaned_ahead, kilobytes, notation};
+use super::{
+    mysql,
+    scaled_server::{ScaledServer, Sizes, cleaned_ahead, kilobytes, notation},
+};
 use crate::{
     error::Result,
     experiments::Settings,
-    finding::{Bound, Findings},
+    finding::{Bound, Comparison, Findings},
     published,
+    scenario::innodb::{self, Server},
 };
 
 pub(super) const LATENCIES: &str = "ds.table3.linkbench_latency";
 
 pub(super) const BLOCKED: &str = "ds.table3.blocked_reads";
 
-/// The columns of a setting, in milliseconds.
+/// The columns of a setting, in milliseconds, as LinkBench reports them.
 fn columns(latency: &Latency) -> [(&'static str, f64); 6] {
     let Latency { mean_us, p25_us, p50_us, p75_us, p99_us, max_us, .. } = *latency;
-    [("mean", mean_us), ("p25", p25_us), ("p50", p50_us), ("p75", p75_us), ("p99", p99_us), ("max", max_us)]
-        .map(|(name, us)| (name, us / 1e3))
+    let percentiles = [("p25", p25_us), ("p50", p50_us), ("p75", p75_us), ("p99", p99_us)];
+    let [p25, p50, p75, p99] = percentiles.map(|(name, us)| (name, bucket_end(us / 1e3)));
+    [("mean", mean_us / 1e3), p25, p50, p75, p99, ("max", max_us / 1e3)]
+}
+
+/// The end of the bucket of LinkBench's statistics that holds a latency in milliseconds (`LatencyStats.java`): its percentiles are
+/// buckets, and the paper prints one end of each. It is the upper one: if it were the lower, nearly half of the latencies of `get
+/// node` and of `get link list` with OFF/OFF would have to be within a few hundredths of 2 ms to have the published means.
+fn bucket_end(ms: f64) -> f64 {
+    let step = match ms {
+        ..1.0 => 0.1,
+        ..100.0 => 1.0,
+        ..1000.0 => 100.0,
+        _ => 1000.0,
+    };
+    ((ms / step).floor() + 1.0) * step
 }
 
 /// Of the columns.
@@ -29,11 +47,10 @@ const P99: usize = 4;
 const TWO_ORDERS: f64 = 50.0;
 
 pub(super) fn latencies(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
-    let mut findings = Findings::new(server.configuration()?);
-    let setups = [server.paper(true, true, 16 << 10)?, server.paper(false, false, 4 << 10)?];
     let names = ["ON/ON, 16KB", "OFF/OFF, 4KB"];
-    let runs = server.run(&setups)?;
+    let servers = [mysql::server(settings, true, true, 16 << 10)?, mysql::server(settings, false, false, 4 << 10)?];
+    let mut findings = Findings::new(mysql::configuration());
+    let runs = innodb::run(&servers, progress)?;
     let table = published::of(LATENCIES).table();
     let kinds = || runs[0].report.kinds.iter().zip(&runs[1].report.kinds).zip(&table);
     for ((slow, fast), (row, published)) in kinds() {
@@ -42,11 +59,13 @@ pub(super) fn latencies(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
         for ((kind, name), published) in settings {
             for ((column, ms), &published) in columns(&kind.latency).into_iter().zip(published) {
                 let what = format!("{}, {name}: {column}", row[0]);
-                findings.compared(what, Bound::Value(published), ms, "ms");
+                let basis = mysql::basis(row[0], name, column);
+                findings.comparisons.push(Comparison::new(what, Bound::Value(published), ms, "ms", basis));
             }
         }
     }
-    let falls: Vec<f64> = kinds().map(|((slow, fast), _)| slow.latency.p99_us / fast.latency.p99_us).collect();
+    let p99 = |latency: &Latency| columns(latency)[P99].1;
+    let falls: Vec<f64> = kinds().map(|((slow, fast), _)| p99(&slow.latency) / p99(&fast.latency)).collect();
     for ((row, published), fall) in table.iter().zip(&falls) {
         let (what, published) = (format!("{}: p99, first over second", row[0]), published[P99] / published[P99 + 6]);
         findings.compared(what, Bound::Value(published), *fall, "ratio");
@@ -80,28 +99,63 @@ pub(super) fn latencies(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
 }
 
 pub(super) fn blocked_reads(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
-    let mut findings = Findings::new(server.configuration()?);
-    let paper = [(true, true, 16 << 10), (true, false, 4 << 10), (false, false, 4 << 10)]
-        .map(|(barriers, double_writes, page)| server.paper(barriers, double_writes, page));
-    let paper = paper.into_iter().collect::<Result<Vec<_>>>()?;
-    let ahead = paper.iter().cloned().map(cleaned_ahead).collect();
-    let setups: Vec<_> = [paper, ahead].concat();
-    let runs = server.run(&setups)?;
+    let mut findings = Findings::new(mysql::configuration());
+    let cells = [(true, true, 16 << 10), (true, false, 4 << 10), (false, false, 4 << 10)];
+    let servers = cells.map(|(barriers, double_writes, page)| mysql::server(settings, barriers, double_writes, page));
+    let servers = servers.into_iter().collect::<Result<Vec<_>>>()?;
+    for (at, (server, run)) in servers.iter().zip(innodb::run(&servers, progress)?).enumerate() {
+        // "Every other read request" is of the server as it is by default.
+        let published = if at == 0 { published::of(BLOCKED).bound() } else { Bound::Unpublished };
+        let what = format!("{}, {}, InnoDB", mysql::notation(server), kilobytes(server.page_bytes));
+        findings.compared(what, published, run.blocked as f64 / run.misses as f64, "share");
+    }
+    let [slow, ..] = &servers[..] else { unreachable!("there are three") };
+    let more_places = Server { single_places: Server::single_places(4 << 10), ..slow.clone() };
+    let flushed_together = Server { flushes_files_together: true, ..slow.clone() };
+    let both = Server { flushes_files_together: true, ..more_places.clone() };
+    let causes = [
+        ("ON/ON, 16KB", slow.clone()),
+        ("with as many places for single pages as 4KB pages have", more_places),
+        ("where a batch's files are flushed as one", flushed_together),
+        ("with both", both),
+    ];
+    let without = innodb::run(&causes.each_ref().map(|(_, server)| server.clone()), progress)?;
+    for ((what, _), run) in causes.iter().zip(&without) {
+        let [_, p25, p50, p75, p99, _] = columns(&run.report.kinds[0].latency);
+        findings.measured(format!("{what}: all"), run.per_second(), "operations/s");
+        for (column, ms) in [p25, p50, p75, p99] {
+            findings.measured(format!("{what}: get node, {column}"), ms, "ms");
+        }
+    }
+    let tantalum = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
+    let setups = cells.map(|(barriers, double_writes, page)| tantalum.paper(barriers, double_writes, page));
+    let setups = setups.into_iter().collect::<Result<Vec<_>>>()?;
+    let setups = [setups.clone(), setups.into_iter().map(cleaned_ahead).collect()].concat();
+    let runs = tantalum.run(&setups)?;
     let shares: Vec<f64> =
         runs.iter().map(|run| run.done.pool.blocked_reads as f64 / run.done.pool.fault_reads.max(1) as f64).collect();
     for (at, (setup, share)) in setups.iter().zip(&shares).enumerate() {
-        // "Every other read request" is of the server as it is by default.
-        let published = if at == 0 { published::of(BLOCKED).bound() } else { Bound::Unpublished };
-        let how = if at < setups.len() / 2 { "the server cleans on demand" } else { "cleaned ahead" };
-        let what = format!("{}, {}, {how}", notation(setup), kilobytes(setup.page_bytes));
-        findings.compared(what, published, *share, "share");
+        let how = if at < cells.len() { "on demand" } else { "ahead" };
+        let what = format!("{}, {}, Tantalum cleaning {how}", notation(setup), kilobytes(setup.page_bytes));
+        findings.measured(what, *share, "share");
     }
     let last = shares[shares.len() - 1];
     findings.states(
-        "not in the paper: cleaned ahead, less than 1 % of the reads wait where the drive keeps up (OFF/OFF, 4KB)",
+        "not in the paper: where Tantalum cleans ahead, less than 1 % of the reads wait where the drive keeps up (OFF/OFF, 4KB)",
         last < 0.01,
         format!("{:.2} %", last * 100.0),
     );
     Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bucket_end;
+
+    #[test]
+    fn latencies_end_in_the_buckets_of_linkbench() {
+        let ends = [0.55, 0.999, 1.0, 7.3, 99.5, 100.0, 411.0, 1180.0, 2500.0].map(bucket_end);
+        let expected = [0.6, 1.0, 2.0, 8.0, 100.0, 200.0, 500.0, 2000.0, 3000.0];
+        assert!(ends.iter().zip(expected).all(|(end, expected)| (end - expected).abs() < 1e-9), "{ends:?}");
+    }
 }

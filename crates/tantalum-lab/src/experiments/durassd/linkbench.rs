@@ -2,13 +2,19 @@
 
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::scaled_server::{PAGES, ScaledServer, Sizes, cleaned_ahead, kilobytes, notation};
+use super::{
+    mysql,
+    scaled_server::{PAGES, ScaledServer, Sizes, cleaned_ahead, kilobytes, notation},
+};
 use crate::{
     error::Result,
     experiments::Settings,
     finding::{Bound, Findings},
     published,
-    scenario::{Outcome, Scenario},
+    scenario::{
+        Scenario,
+        innodb::{self, Served, Server},
+    },
 };
 
 pub(super) const THROUGHPUT: &str = "ds.fig5.linkbench";
@@ -22,32 +28,36 @@ const SETTINGS: [(bool, bool); 4] = [(true, true), (true, false), (false, true),
 const SMALL: u32 = 4 << 10;
 const LARGE: u32 = 16 << 10;
 
-/// All cells of Figure 5: for each page size the four settings.
-struct Grid(Vec<((bool, bool), Scenario, f64)>);
+/// All cells of Figure 5: for each page size the four settings, and the operations a second.
+struct Grid {
+    cells: Vec<(Server, f64)>,
+    /// As a share of all: InnoDB begins to write pages for that alone at three quarters.
+    most_dirty: f64,
+}
 
 impl Grid {
-    fn run(server: &ScaledServer<'_>) -> Result<Self> {
-        let cell = |page| SETTINGS.map(|(barriers, double_writes)| server.paper(barriers, double_writes, page));
-        let setups = PAGES.into_iter().flat_map(cell).collect::<Result<Vec<Scenario>>>()?;
-        let runs = server.run(&setups)?;
+    fn run(settings: Settings, progress: &dyn Fn(&str)) -> Result<Self> {
+        let cell =
+            |page| SETTINGS.map(|(barriers, double_writes)| mysql::server(settings, barriers, double_writes, page));
+        let servers = PAGES.into_iter().flat_map(cell).collect::<Result<Vec<Server>>>()?;
+        let runs = innodb::run(&servers, progress)?;
         let rates = runs.iter().map(|run| run.per_second());
-        let settings = SETTINGS.into_iter().cycle().zip(setups);
-        Ok(Self(settings.zip(rates).map(|((setting, setup), rate)| (setting, setup, rate)).collect()))
+        let most_dirty = runs.iter().map(|run| run.dirty).fold(0.0, f64::max);
+        Ok(Self { cells: servers.into_iter().zip(rates).collect(), most_dirty })
     }
 
     /// Operations a second.
     fn rate(&self, has_barriers: bool, double_writes: bool, page: u32) -> f64 {
-        let is_it = |(setting, setup, _): &&((bool, bool), Scenario, f64)| {
-            *setting == (has_barriers, double_writes) && setup.page_bytes == page
+        let is_it = |(server, _): &&(Server, f64)| {
+            (server.data.has_barriers, server.double_writes, server.page_bytes) == (has_barriers, double_writes, page)
         };
-        self.0.iter().find(is_it).expect("a cell of the grid").2
+        self.cells.iter().find(is_it).expect("a cell of the grid").1
     }
 }
 
 pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
-    let grid = Grid::run(&server)?;
-    let mut findings = Findings::new(server.configuration()?);
+    let grid = Grid::run(settings, progress)?;
+    let mut findings = Findings::new(mysql::configuration());
     let published = published::of(THROUGHPUT).column("ratio");
     let published = |row: usize| published[row];
     let value = |row: usize| Bound::Value(published(row));
@@ -65,20 +75,26 @@ pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<
     findings.compared("OFF/OFF: 4KB over 16KB", Bound::Min(published(3)), pages, "ratio");
     let all = best / rate(true, true, LARGE);
     findings.compared("4KB OFF/OFF over 16KB ON/ON", Bound::Min(published(4)), all, "ratio");
-    for (_, setup, rate) in &grid.0 {
-        let what = format!("{}, {}", notation(setup), kilobytes(setup.page_bytes));
+    for (server, rate) in &grid.cells {
+        let what = format!("{}, {}", mysql::notation(server), kilobytes(server.page_bytes));
         findings.measured(what, *rate, "operations/s");
     }
-    let own = PAGES.into_iter().flat_map(|page| {
-        SETTINGS.map(|(barriers, double_writes)| server.paper(barriers, double_writes, page).map(cleaned_ahead))
-    });
-    let own = own.collect::<Result<Vec<Scenario>>>()?;
-    for (setup, run) in own.iter().zip(server.run(&own)?) {
-        let what = format!("cleaned ahead, {}, {}", notation(setup), kilobytes(setup.page_bytes));
-        findings.measured(what, run.per_second(), "operations/s");
+    findings.measured("most dirty frames at the end of a run", grid.most_dirty, "share");
+    let tantalum = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
+    findings.configuration.extend(tantalum.configuration()?.into_iter().map(|line| format!("Tantalum: {line}")));
+    let on_demand = PAGES
+        .into_iter()
+        .flat_map(|page| SETTINGS.map(|(barriers, double_writes)| tantalum.paper(barriers, double_writes, page)));
+    let on_demand = on_demand.collect::<Result<Vec<Scenario>>>()?;
+    let ahead = on_demand.iter().cloned().map(cleaned_ahead).collect();
+    for (how, setups) in [("on demand", on_demand), ("ahead", ahead)] {
+        for (setup, run) in setups.iter().zip(tantalum.run(&setups)?) {
+            let what = format!("Tantalum, cleaning {how}, {}, {}", notation(setup), kilobytes(setup.page_bytes));
+            findings.measured(what, run.per_second(), "operations/s");
+        }
     }
-    let lowest = grid.0.iter().map(|(_, _, rate)| *rate).fold(f64::INFINITY, f64::min);
-    let highest = grid.0.iter().map(|(_, _, rate)| *rate).fold(0.0, f64::max);
+    let lowest = grid.cells.iter().map(|(_, rate)| *rate).fold(f64::INFINITY, f64::min);
+    let highest = grid.cells.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     findings.states(
         "the best is OFF/OFF with the smallest page, the worst ON/ON with the largest",
         best == highest && rate(true, true, LARGE) == lowest,
@@ -87,7 +103,7 @@ pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<
             rate(true, true, LARGE)
         ),
     );
-    let settings = [0, 1, 2, 3].map(|at: usize| notation(&grid.0[at].1));
+    let settings = [0, 1, 2, 3].map(|at: usize| mysql::notation(&grid.cells[at].0));
     let bars = |page| {
         let rates = SETTINGS.map(|(barriers, double_writes)| rate(barriers, double_writes, page));
         Series::bars(kilobytes(page), rates)
@@ -102,9 +118,8 @@ pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<
 }
 
 pub(super) fn anomaly(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
-    let grid = Grid::run(&server)?;
-    let mut findings = Findings::new(server.configuration()?);
+    let grid = Grid::run(settings, progress)?;
+    let mut findings = Findings::new(mysql::configuration());
     for (double_writes, what) in [(true, "ON/ON"), (false, "ON/OFF")] {
         let [eight, four] = [8 << 10, SMALL].map(|page| grid.rate(true, double_writes, page));
         findings.measured(format!("{what}: 4KB over 8KB"), four / eight, "ratio");
@@ -117,24 +132,21 @@ pub(super) fn anomaly(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
     Ok(findings)
 }
 
-/// Of Figure 6, in GB of the paper.
+/// Of Figure 6, in GB.
 const BUFFERS_GB: [u64; 5] = [2, 4, 6, 8, 10];
 
 pub(super) fn misses(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
-    let mut findings = Findings::new(server.configuration()?);
-    let setup = |page, gb| -> Result<Scenario> {
-        Ok(Scenario { buffer_pool_bytes: server.buffer(gb), ..server.paper(false, false, page)? })
+    let mut findings = Findings::new(mysql::configuration());
+    let server = |page, gb| -> Result<Server> {
+        let buffer_pool_bytes = mysql::GB * gb;
+        Ok(Server { buffer_pool_bytes, ..mysql::server(settings, false, false, page)? })
     };
-    let setups = PAGES.iter().flat_map(|&page| BUFFERS_GB.map(|gb| setup(page, gb))).collect::<Result<Vec<_>>>()?;
-    let runs = server.run(&setups)?;
-    let lines = |of: &dyn Fn(&Outcome) -> f64| -> Vec<Vec<f64>> {
+    let servers = PAGES.iter().flat_map(|&page| BUFFERS_GB.map(|gb| server(page, gb))).collect::<Result<Vec<_>>>()?;
+    let runs = innodb::run(&servers, progress)?;
+    let lines = |of: &dyn Fn(&Served) -> f64| -> Vec<Vec<f64>> {
         runs.chunks(BUFFERS_GB.len()).map(|line| line.iter().map(|run| of(run)).collect()).collect()
     };
-    let ratios = lines(&|run| {
-        let [hits, misses] = [run.done.pool.hits, run.done.pool.misses];
-        misses as f64 / (hits + misses) as f64
-    });
+    let ratios = lines(&|run| run.misses as f64 / run.uses as f64);
     let rates = lines(&|run| run.per_second());
     for (&page, (ratios, rates)) in PAGES.iter().zip(ratios.iter().zip(&rates)) {
         for (gb, (ratio, rate)) in BUFFERS_GB.iter().zip(ratios.iter().zip(rates)) {
@@ -168,7 +180,7 @@ pub(super) fn misses(settings: Settings, progress: &dyn Fn(&str)) -> Result<Find
             let points = BUFFERS_GB.iter().zip(line).map(|(&gb, &value)| (gb as f64, value)).collect();
             Series::line(kilobytes(page), points)
         };
-        let x = Axis::linear("buffer pool in GB of the paper", Unit::Number);
+        let x = Axis::linear("buffer pool in GB", Unit::Number);
         Plot::new(title, x, y, PAGES.iter().zip(lines).map(line).collect())
     };
     findings.plots = vec![
@@ -179,22 +191,35 @@ pub(super) fn misses(settings: Settings, progress: &dyn Fn(&str)) -> Result<Find
 }
 
 pub(super) fn written(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
-    let mut findings = Findings::new(server.configuration()?);
-    let settings = [(true, true, LARGE), (true, false, LARGE), (false, false, LARGE), (false, false, SMALL)];
-    let setups = settings.map(|(barriers, double_writes, page)| server.paper(barriers, double_writes, page));
-    let setups = setups.into_iter().collect::<Result<Vec<_>>>()?;
-    let runs = server.run(&setups)?;
-    let per_operation = |run: &Outcome, bytes: u64| bytes as f64 / run.report.total.committed as f64 / 1024.0;
-    let media = |run: &Outcome| per_operation(run, run.data.media_written_bytes + run.log.media_written_bytes);
-    let reduction = 1.0 - media(&runs[3]) / media(&runs[0]);
+    let mut findings = Findings::new(mysql::configuration());
+    let cells = [(true, true, LARGE), (true, false, LARGE), (false, false, LARGE), (false, false, SMALL)];
+    let servers = cells.map(|(barriers, double_writes, page)| mysql::server(settings, barriers, double_writes, page));
+    let servers = servers.into_iter().collect::<Result<Vec<_>>>()?;
+    let runs = innodb::run(&servers, progress)?;
+    let kib = |bytes: u64, operations: u64| bytes as f64 / operations as f64 / 1024.0;
+    let flash: Vec<f64> = runs.iter().map(|run| kib(run.flash_written_bytes, run.report.total.committed)).collect();
+    let reduction = 1.0 - flash[3] / flash[0];
     findings.compared("ON/ON, 16KB to OFF/OFF, 4KB: reduction", published::of(WRITTEN).bound(), reduction, "share");
-    for (setup, run) in setups.iter().zip(&runs) {
-        let what = format!("{}, {}", notation(setup), kilobytes(setup.page_bytes));
-        findings.measured(format!("{what}: to flash"), media(run), "KiB/operation");
-        let host = per_operation(run, run.data.host_written_bytes);
-        findings.measured(format!("{what}: pages, by the engine"), host, "KiB/operation");
-        let log = per_operation(run, run.log.host_written_bytes);
+    for ((server, run), flash) in servers.iter().zip(&runs).zip(flash) {
+        let what = format!("{}, {}", mysql::notation(server), kilobytes(server.page_bytes));
+        findings.measured(format!("{what}: to flash, of pages"), flash, "KiB/operation");
+        let host = kib(run.host_written_bytes, run.report.total.committed);
+        findings.measured(format!("{what}: pages, by the server"), host, "KiB/operation");
+    }
+    let tantalum = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
+    let setups = cells.map(|(barriers, double_writes, page)| tantalum.paper(barriers, double_writes, page));
+    let setups = setups.into_iter().collect::<Result<Vec<_>>>()?;
+    for (setup, run) in setups.iter().zip(tantalum.run(&setups)?) {
+        let what = format!("Tantalum, {}, {}", notation(setup), kilobytes(setup.page_bytes));
+        let operations = run.report.total.committed;
+        findings.measured(
+            format!("{what}: to flash"),
+            kib(run.data.media_written_bytes + run.log.media_written_bytes, operations),
+            "KiB/operation",
+        );
+        let pages = kib(run.data.host_written_bytes, operations);
+        findings.measured(format!("{what}: pages, by the engine"), pages, "KiB/operation");
+        let log = kib(run.log.host_written_bytes, operations);
         findings.measured(format!("{what}: log, by the engine"), log, "KiB/operation");
     }
     Ok(findings)

@@ -8,6 +8,7 @@ mod cache;
 mod couchbase;
 mod latency;
 mod linkbench;
+mod mysql;
 mod scaled_server;
 mod tpcc;
 
