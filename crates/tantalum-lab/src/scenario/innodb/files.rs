@@ -48,7 +48,7 @@ struct FileState {
     tickets: u64,
 }
 
-/// Which of the places for single pages are free, and who waits for one. Those who wait are woken together and any of them is first.
+/// Which of the places for single pages are free, and the tasks that wait for one. They are woken together, and any of them is first.
 struct Places {
     free: Vec<usize>,
     waiting: Vec<u64>,

@@ -1,4 +1,4 @@
-//! InnoDB's buffer pool: frames without contents, its lists, and who waits for what.
+//! InnoDB's buffer pool: frames without contents, in lists by their last use.
 //!
 //! In `instances` that share nothing but the server. Each has a list of frames by their last use, the last three eighths of which
 //! are *old*: a page that is read goes to the begin of the old ones, and to the begin of all when it is used a second later or more.
