@@ -171,6 +171,9 @@ impl fmt::Display for Capabilities {
         let cache = self.write_cache;
         write!(f, "write cache {cache}, FUA {}, rotational {}, ", known(self.fua), known(self.rotational))?;
         write!(f, "direct I/O {}", known(Some(self.direct)))?;
+        if self.placement_handles > 1 {
+            write!(f, ", {} placement handles", self.placement_handles)?;
+        }
         match self.zones {
             None => Ok(()),
             Some(Zones { start, bytes, max_active }) => {

@@ -23,7 +23,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use tantalum_rt::{JoinHandle, Mutex};
 
-use crate::device::{check_blocks, total_len};
+use crate::device::{check_blocks, gather, total_len};
 use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
 #[cfg(feature = "io-uring")]
 use parallel_reads::ReadRings;
@@ -48,6 +48,9 @@ pub enum Access {
 /// I/O is direct (`O_DIRECT`); where the file system refuses that (tmpfs), it goes through the page cache, and
 /// [`Capabilities::direct`] says so. Waiting happens in the kernel, so in a simulation it takes no virtual time.
 /// Pending writes that were dropped are waited for when the last handle to the file goes.
+///
+/// [`Device::write_placed`] names one of the streams that the system reports for a block device (Linux 6.16 and later, by io_uring);
+/// to a file on a file system it is a write.
 ///
 /// [`Device::discard`] does nothing to a regular file: giving blocks back would make later writes allocate.
 /// [`Device::release`] gives them back.
@@ -121,6 +124,23 @@ impl Device for FileDevice {
         self.shared.raw.write(offset, buffers, durability)
     }
 
+    fn write_placed(&self, offset: u64, buffers: &[&[u8]], durability: Durability, handle: u32) -> Result<()> {
+        let handles = self.capabilities.placement_handles;
+        if handles < 2 || handle >= handles {
+            return self.write(offset, buffers, durability);
+        }
+        self.check_range(offset, total_len(buffers) as u64)?;
+        self.shared.raw.check_writable()?;
+        let buffer = Arc::new(gather(buffers));
+        let range = 0..buffer.len();
+        // The kernel counts them from 1; there are no more than it can be told of.
+        let stream = (handle + 1) as u8;
+        match RingPool::submit(&self.shared, Write { offset, buffer, range, durability, stream }) {
+            Ok(mut write) => write.wait(None).expect("without a time-out it waits for the end"),
+            Err(write) => self.shared.raw.write(offset, &[&write.buffer[..]], durability),
+        }
+    }
+
     fn submit(
         &self,
         offset: u64,
@@ -132,9 +152,10 @@ impl Device for FileDevice {
         self.check_range(offset, bytes.len() as u64)?;
         self.shared.raw.check_writable()?;
         let write = if self.shared.raw.limits.takes(bytes) {
-            Write { offset, buffer, range, durability }
+            Write { offset, buffer, range, durability, stream: 0 }
         } else {
-            Write { offset, range: 0..bytes.len(), buffer: Arc::new(AlignedBuffer::copy_from(bytes)), durability }
+            let buffer = Arc::new(AlignedBuffer::copy_from(bytes));
+            Write { offset, range: 0..bytes.len(), buffer, durability, stream: 0 }
         };
         RingPool::submit(&self.shared, write)
             .or_else(|write| Ok(Box::new(HelperWrite::start(Arc::clone(&self.shared), write))))
@@ -395,14 +416,56 @@ mod tests {
         let (_directory, device) = create();
         let buffer = Arc::new(AlignedBuffer::copy_from(&[9; 8192]));
         for (offset, result) in [(0, 4096), (8192, -Errno::CANCELED.raw_os_error()), (16384, 0)] {
-            let write = Write { offset, buffer: Arc::clone(&buffer), range: 0..8192, durability: Durability::Durable };
+            let write = Write {
+                offset,
+                buffer: Arc::clone(&buffer),
+                range: 0..8192,
+                durability: Durability::Durable,
+                stream: 0,
+            };
             write.finish(result, &device.shared.raw).unwrap();
             assert_eq!(block(&device, offset + 4096), [9; 4096]);
         }
-        let write = Write { offset: 0, buffer, range: 0..8192, durability: Durability::Cached };
+        let write = Write { offset: 0, buffer, range: 0..8192, durability: Durability::Cached, stream: 0 };
         let error = write.finish(-Errno::IO.raw_os_error(), &device.shared.raw).unwrap_err();
         assert!(error.to_string().contains("cannot write") && error.is_io(), "{error}");
         assert!(error.to_string().contains("at byte 0 for 8192 bytes"), "{error}");
+    }
+
+    /// A stand-in for a device with handles: the system ignores the streams of a file, and refuses those that a device has not.
+    #[cfg(feature = "io-uring")]
+    #[test]
+    fn a_placed_write_is_made_whether_the_system_takes_its_stream_or_not() {
+        let (_directory, mut device) = create();
+        device.capabilities.placement_handles = 4;
+        for (number, handle) in [0, 3, 4, u32::MAX].into_iter().enumerate() {
+            let (first, second) = ([number as u8 + 1; 1000], [number as u8 + 101; 3096]);
+            device.write_placed(number as u64 * 4096, &[&first, &second], Durability::Durable, handle).unwrap();
+            let written = block(&device, number as u64 * 4096);
+            assert!(written[..1000] == first && written[1000..] == second, "handle {handle}");
+        }
+        assert_eq!(
+            device.write_placed(FILE_BYTES, &[&[0; 4096]], Durability::Cached, 1).unwrap_err().kind(),
+            ErrorKind::OutOfRange
+        );
+
+        let buffer = Arc::new(AlignedBuffer::copy_from(&[9; 4096]));
+        let write = |stream| Write {
+            offset: 0,
+            buffer: Arc::clone(&buffer),
+            range: 0..4096,
+            durability: Durability::Cached,
+            stream,
+        };
+        let refused = -Errno::INVAL.raw_os_error();
+        write(0).finish(refused, &device.shared.raw).unwrap_err();
+        write(4).finish(refused, &device.shared.raw).unwrap();
+        assert_eq!(block(&device, 0), [9; 4096]);
+        device.shared.raw.write_failed(0, 4096, Durability::Durable, io::Error::from(Errno::IO));
+        assert_eq!(
+            device.write_placed(0, &[&[0; 4096]], Durability::Cached, 1).unwrap_err().kind(),
+            ErrorKind::WritesLost
+        );
     }
 
     #[cfg(feature = "io-uring")]

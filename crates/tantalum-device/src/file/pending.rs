@@ -15,6 +15,9 @@ pub(super) struct Write {
     pub(super) buffer: Arc<AlignedBuffer>,
     pub(super) range: Range<usize>,
     pub(super) durability: Durability,
+    /// The device's stream for it, as the kernel counts them: from 1. 0 is none.
+    #[cfg_attr(not(feature = "io-uring"), expect(dead_code, reason = "io_uring alone can name it"))]
+    pub(super) stream: u8,
 }
 
 /// Waits for a helper task.

@@ -41,11 +41,22 @@ pub(super) fn inspect(file: &File, metadata: &Metadata, direct: bool) -> (Capabi
         write_cache,
         fua: queue.flag("fua"),
         rotational: queue.flag("rotational"),
-        placement_handles: 1,
+        // A file system names none for what is written to its files, and only io_uring names one of a device.
+        placement_handles: if cfg!(feature = "io-uring") && metadata.file_type().is_block_device() {
+            placement_handles(queue.read("max_write_streams").as_deref())
+        } else {
+            1
+        },
         zones: None,
         direct,
     };
     (capabilities, limits)
+}
+
+/// The placement handles of a block device, from what the system tells of its write streams. A request names one by eight bits, of
+/// which 0 is none.
+fn placement_handles(max_write_streams: Option<&str>) -> u32 {
+    max_write_streams.and_then(|text| text.parse().ok()).unwrap_or(1).clamp(1, u8::MAX.into())
 }
 
 /// Whether a write to a range that was written before goes where that is: then no record of the file system's changes with it.
@@ -173,6 +184,15 @@ mod tests {
         }
         for other in [None, Some("none"), Some("host-aware")] {
             refuse_zoned("/dev/sda", other).unwrap();
+        }
+    }
+
+    #[test]
+    fn as_many_placement_handles_as_a_request_can_name() {
+        let cases =
+            [(None, 1), (Some("0"), 1), (Some("8"), 8), (Some("65535"), 255), (Some("none"), 1), (Some("-1"), 1)];
+        for (reported, handles) in cases {
+            assert_eq!(placement_handles(reported), handles, "{reported:?}");
         }
     }
 

@@ -73,6 +73,7 @@ impl RingPool {
             opcode::Write::new(Fd(file.file.as_raw_fd()), bytes.as_ptr(), bytes.len().min(REQUEST_BYTES_MAX) as u32)
                 .offset(write.offset)
                 .rw_flags(flags.bits() as i32)
+                .write_stream(write.stream)
                 .build();
         // SAFETY: the bytes are initialized and shared, and stay so until the completion is seen: the `InFlight` made
         // below owns them. The file is open now, and the kernel takes its own reference to it when it is submitted.
@@ -145,6 +146,8 @@ impl Write {
             Ok(_) => 0,
             // The kernel cancels queued requests of a thread that ends; the task that waits can still write.
             Err(_) if [Errno::CANCELED, Errno::INTR, Errno::AGAIN].iter().any(|e| e.raw_os_error() == -result) => 0,
+            // A stream is a hint. What is wrong with the write besides shows without it.
+            Err(_) if self.stream > 0 && -result == Errno::INVAL.raw_os_error() => 0,
             Err(_) => {
                 let source = io::Error::from_raw_os_error(-result);
                 return Err(file.write_failed(self.offset, bytes.len(), self.durability, source));
