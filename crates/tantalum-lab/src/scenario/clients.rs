@@ -71,7 +71,7 @@ impl Drive {
         let used = self.used_bytes.unwrap_or(self.profile.capacity_bytes);
         match self.file {
             FileUse::None => used,
-            FileUse::Overwritten | FileUse::Growing | FileUse::WrittenDurably => used - File::OVERHEAD_BYTES,
+            FileUse::Overwritten | FileUse::Growing | FileUse::WrittenDurably { .. } => used - File::OVERHEAD_BYTES,
             FileUse::Buffered(file) => file.bytes,
         }
     }
@@ -105,7 +105,7 @@ impl Drive {
             FileUse::None => device,
             FileUse::Overwritten => Arc::new(File::on(device, false)),
             FileUse::Growing => Arc::new(File::on(device, true)),
-            FileUse::WrittenDurably => Arc::new(File::with_inode(device)),
+            FileUse::WrittenDurably { file_bytes } => Arc::new(File::with_inodes(device, file_bytes)),
             FileUse::Buffered(file) => Arc::new(OpenFile::new(device, file)),
         };
         Ok(match self.used_bytes {

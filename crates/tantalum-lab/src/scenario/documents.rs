@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use tantalum_device::Device;
 use tantalum_flash::Contents;
-use tantalum_rt::{Scheduling, Simulation};
+use tantalum_rt::{Random, Scheduling, Simulation};
 use tantalum_workloads::{
+    Error,
     append_only::{AppendOnlyTree, Options, Stats},
-    driver,
+    driver::{self, Recorder, Workload},
     ycsb::{Documents, Parameters},
 };
 
@@ -42,6 +43,9 @@ pub(crate) struct Updates {
     pub percent: u8,
     /// Updates from one flush to the next.
     pub per_flush: u64,
+    /// Whether reads count among them. What commits then does not ask what was done: each time it appends a root, which may be the last one
+    /// again, and flushes.
+    pub reads_count: bool,
 }
 
 /// What a run measured.
@@ -89,6 +93,15 @@ impl Store {
 }
 
 impl LoadedStore {
+    /// The same documents on another drive.
+    pub fn on(&self, drive: Drive) -> Self {
+        Self {
+            store: Store { drive, ..self.store.clone() },
+            contents: Arc::clone(&self.contents),
+            used_bytes: self.used_bytes,
+        }
+    }
+
     /// Runs all, several at a time, and gives the results in their order.
     pub fn run(&self, updates: &[Updates], progress: &dyn Fn(&str)) -> Result<Vec<StoreRun>> {
         let (store, used_bytes, contents) = (self.store.clone(), self.used_bytes, Arc::clone(&self.contents));
@@ -105,14 +118,48 @@ impl LoadedStore {
     }
 }
 
+/// Documents, and a commit after so many operations of each client.
+struct Committed {
+    documents: Documents,
+    tree: Arc<AppendOnlyTree>,
+    per_commit: u64,
+}
+
+impl Workload for Committed {
+    /// With the operations since the last commit.
+    type Client<'a> = (Random, u64);
+
+    fn kinds(&self) -> &'static [&'static str] {
+        self.documents.kinds()
+    }
+
+    fn client(&self, number: usize, seed: u64) -> Result<Self::Client<'_>, Error> {
+        Ok((self.documents.client(number, seed)?, 0))
+    }
+
+    fn step(&self, (random, since_commit): &mut Self::Client<'_>, recorder: &mut Recorder) -> Result<(), Error> {
+        self.documents.step(random, recorder)?;
+        *since_commit += 1;
+        if *since_commit == self.per_commit {
+            *since_commit = 0;
+            self.tree.put_all(&[])?;
+            self.tree.flush()?;
+        }
+        Ok(())
+    }
+}
+
 impl Updates {
     fn measure(self, store: &Store, contents: Contents, used_bytes: u64) -> Result<StoreRun> {
         let drive = Drive { has_barriers: self.has_barriers, ..store.drive.clone() };
         let (_, file) = drive.build("documents", used_bytes)?;
-        let options = Options { updates_per_flush: self.per_flush, cached_nodes: CACHED_NODES };
+        let updates_per_flush = if self.reads_count { u64::MAX } else { self.per_flush };
+        let options = Options { updates_per_flush, cached_nodes: CACHED_NODES };
         let tree = Arc::new(AppendOnlyTree::open(Timed::new(contents, file, false), options)?);
         tree.warm_up()?;
-        let workload = Arc::new(Documents::new(Arc::clone(&tree), store.parameters(), self.percent));
+        let documents = Documents::new(Arc::clone(&tree), store.parameters(), self.percent);
+        let per_commit = if self.reads_count { self.per_flush } else { u64::MAX };
+        let workload = Arc::new(Committed { documents, tree: Arc::clone(&tree), per_commit });
         let run = |operations, seed| {
             let options = driver::Options::transactions(1, operations).with_seed(seed);
             driver::run(&workload, options.with_cpu_per_attempt(store.cpu_per_operation), &mut |_| ())

@@ -25,8 +25,10 @@ struct Inner {
     journal: Journal,
     /// Whether the file is longer at each flush than at the one before.
     grows: bool,
-    /// What ext4 holds during a durable write; `None` where that is not modelled.
-    inode: Option<Mutex<()>>,
+    /// What ext4 holds during a durable write, of each of the files that the pages lie in; none where that is not modelled.
+    inodes: Box<[Mutex<()>]>,
+    /// What each of those files has, but the last.
+    inode_bytes: u64,
 }
 
 impl File {
@@ -39,15 +41,21 @@ impl File {
         // The kernel's block layer lets callers that ask at the same time share a flush.
         let drive: Arc<dyn Device> = Arc::new(SharedFlushes::new(drive));
         let journal = Journal::at(file_bytes, Self::OVERHEAD_BYTES, JOURNAL_WRITES);
-        Self(Arc::new(Inner { drive, file_bytes, journal, grows, inode: None }))
+        Self(Arc::new(Inner { drive, file_bytes, journal, grows, inodes: Box::default(), inode_bytes: u64::MAX }))
     }
 
-    /// A file of ext4, opened with `O_DSYNC` and written past the page cache: a write, and the flush that follows it, hold the inode
-    /// (`i_mutex`, taken by `generic_file_aio_write` and by `ext4_sync_file` of Linux 3.6), so that its writers do not share a
+    /// Files of ext4 of so many bytes each, opened with `O_DSYNC` and written past the page cache: a write, and the flush that follows it, hold the inode
+    /// (`i_mutex`, taken by `generic_file_aio_write` and by `ext4_sync_file` of Linux 3.6), so that the writers of one do not share a
     /// flush. Nothing is committed: the size stays, and `O_DSYNC` does not ask for times.
-    pub fn with_inode(drive: Arc<dyn Device>) -> Self {
+    pub fn with_inodes(drive: Arc<dyn Device>, inode_bytes: u64) -> Self {
         let inner = Arc::into_inner(Self::on(drive, false).0).expect("it is new");
-        Self(Arc::new(Inner { inode: Some(Mutex::default()), ..inner }))
+        let inodes = (0..inner.file_bytes.div_ceil(inode_bytes)).map(|_| Mutex::default()).collect();
+        Self(Arc::new(Inner { inodes, inode_bytes, ..inner }))
+    }
+
+    /// That of the file with this byte.
+    fn inode(&self, offset: u64) -> Option<&Mutex<()>> {
+        self.0.inodes.get((offset / self.0.inode_bytes) as usize)
     }
 
     fn fsync(&self) -> Result<()> {
@@ -80,7 +88,7 @@ impl Device for File {
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
         self.check_range(offset, buffers.iter().map(|buffer| buffer.len() as u64).sum())?;
-        if let (Some(inode), Durability::Durable) = (&self.0.inode, durability) {
+        if let (Some(inode), Durability::Durable) = (self.inode(offset), durability) {
             {
                 let _held = inode.lock();
                 self.0.drive.write(offset, buffers, Durability::Cached)?;
@@ -100,7 +108,7 @@ impl Device for File {
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
         self.check_range(offset, range.len() as u64)?;
-        if durability == Durability::Durable && self.0.inode.is_some() {
+        if durability == Durability::Durable && !self.0.inodes.is_empty() {
             let file = self.clone();
             return Ok(Synchronized::after("write", move || file.write(offset, &[&buffer[range]], durability)));
         }
@@ -233,9 +241,10 @@ mod tests {
                 let file = new(Arc::clone(&drive) as Arc<dyn Device>);
                 let write = |place: u64| {
                     let file = file.clone();
+                    let eighth = (file.capacity_bytes() / 8).next_multiple_of(4096);
                     tantalum_rt::spawn("writer", move || {
                         let buffer = AlignedBuffer::zeroed(4096);
-                        (0..10).try_for_each(|_| file.write(place * 4096, &[&buffer], Durability::Durable))
+                        (0..10).try_for_each(|_| file.write(place * eighth, &[&buffer], Durability::Durable))
                     })
                 };
                 (0..8).map(write).collect::<Vec<_>>().into_iter().for_each(|writer| writer.join_or_panic().unwrap());
@@ -243,9 +252,11 @@ mod tests {
             };
             Simulation::new(1).run(run).expect_finished()
         };
-        assert_eq!(flushes(File::with_inode), 80);
-        let shared = flushes(|drive| File::on(drive, false));
-        assert!(shared < 60, "{shared}");
+        assert_eq!(flushes(|drive| File::with_inodes(drive, u64::MAX)), 80);
+        let without_inodes: fn(Arc<dyn Device>) -> File = |drive| File::on(drive, false);
+        for shared in [flushes(without_inodes), flushes(|drive| File::with_inodes(drive, 16 << 20))] {
+            assert!(shared < 60, "{shared}");
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(crate) struct Requesters {
     pub count: usize,
     /// Bytes of a request that holds one record.
     pub request_bytes: usize,
+    /// From when a record is durable until its requester runs again.
+    pub waking: Duration,
     /// Virtual time of the run.
     pub time: Duration,
     /// For what the simulation leaves open.
@@ -43,7 +45,8 @@ impl Requesters {
 
     fn measure(self) -> Result<Reached> {
         let log = new_log(&self.log, &self.log.build()?)?;
-        let (record_bytes, time) = (self.request_bytes.saturating_sub(AROUND_RECORD_BYTES), self.time);
+        let Self { waking, time, .. } = self;
+        let record_bytes = self.request_bytes.saturating_sub(AROUND_RECORD_BYTES);
         let started = tantalum_rt::now();
         let requester = |number| {
             let log = log.clone();
@@ -52,6 +55,9 @@ impl Requesters {
                 while started.elapsed() < time {
                     log.flush(log.append(&[&record])?.end)?;
                     requests += 1;
+                    if !waking.is_zero() {
+                        tantalum_rt::sleep(waking);
+                    }
                 }
                 Ok(requests)
             })

@@ -164,8 +164,10 @@ pub(crate) enum FileUse {
     Overwritten,
     /// The same, and the file grows.
     Growing,
-    /// Each write is durable and holds the file's inode, as on ext4.
-    WrittenDurably,
+    /// Each write is durable and holds the inode of its file, as on ext4.
+    WrittenDurably {
+        file_bytes: u64,
+    },
     /// Through the page cache ([`buffered_file`]).
     Buffered(BufferedFile),
 }

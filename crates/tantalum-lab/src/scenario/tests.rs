@@ -79,7 +79,14 @@ fn the_log_costs_nothing_where_it_takes_no_time() {
 fn requesters_get_more_from_two_drives_and_more_with_hiding() {
     let rate = |drives, hiding| {
         let log = LogSetup::paper("usb-c", drives).with_hiding(hiding);
-        let load = Requesters { log, count: 4, request_bytes: 4096, time: Duration::from_secs(10), seed: 1 };
+        let load = Requesters {
+            log,
+            count: 4,
+            request_bytes: 4096,
+            waking: Duration::ZERO,
+            time: Duration::from_secs(10),
+            seed: 1,
+        };
         load.run().unwrap()
     };
     let (one, two, hidden) = (rate(1, LogHiding::Off), rate(2, LogHiding::Off), rate(2, LogHiding::On));
@@ -204,12 +211,28 @@ fn an_append_only_tree_gains_by_fewer_flushes() {
         cpu_per_operation: Duration::from_micros(20),
         seed: 3,
     };
-    let cell = |has_barriers, per_flush| Updates { has_barriers, percent: 100, per_flush };
+    let cell = |has_barriers, per_flush| Updates { has_barriers, percent: 100, per_flush, reads_count: false };
     let cells = [cell(true, 1), cell(true, 100), cell(false, 1), cell(false, 100)];
     let runs = store.load().unwrap().run(&cells, &|_| ()).unwrap();
     let [on, on_patient, off, off_patient] = [0, 1, 2, 3].map(|at| runs[at].per_second);
     assert!(on_patient > 5.0 * on && off > 5.0 * on && off_patient > off && off_patient < 2.0 * off);
     assert!(runs.iter().all(|run| run.levels == 2 && run.bytes_per_update == 3.0 * 4096.0));
+}
+
+#[test]
+fn where_reads_count_half_updates_flush_as_often_as_updates_alone() {
+    let store = Store {
+        records: 5000,
+        drive: drive(256 << 20, true, FileUse::Growing),
+        warm_up: 50,
+        counted: 300,
+        cpu_per_operation: Duration::from_micros(20),
+        seed: 3,
+    };
+    let cell = |percent, reads_count| Updates { has_barriers: true, percent, per_flush: 2, reads_count };
+    let runs = store.load().unwrap().run(&[cell(100, false), cell(50, false), cell(50, true)], &|_| ()).unwrap();
+    let [all, half, half_of_all] = [0, 1, 2].map(|at| runs[at].per_second);
+    assert!(half > 1.7 * all && (0.9..1.1).contains(&(half_of_all / all)), "{all} {half} {half_of_all}");
 }
 
 const fn ns(nanoseconds: u64) -> Duration {

@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use tantalum_flash::Kind;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::{order, scaled_server::Sizes};
+use super::{
+    order,
+    scaled_server::{DRIVE, Sizes},
+};
 use crate::{
     error::Result,
     experiments::Settings,
@@ -53,16 +57,29 @@ fn cells(texts: &[&str], columns: &[String]) -> Vec<Updates> {
     let has_barriers = published::typed::<Barriers>(barrier) == Barriers::On;
     let percent = updates.trim_end_matches('%').parse().expect("a percentage");
     let per_flush = columns.iter().map(|column| column.parse().expect("a number of updates"));
-    per_flush.map(|per_flush| Updates { has_barriers, percent, per_flush }).collect()
+    per_flush.map(|per_flush| Updates { has_barriers, percent, per_flush, reads_count: false }).collect()
+}
+
+/// The drive with one processor for its two, twice as fast: of many writes it takes as many, and of one of one sector as long, but one of
+/// several sectors has both to itself.
+fn shares_commands(drive: &Drive) -> Drive {
+    let mut drive = drive.clone();
+    let Kind::SolidState(model) = &mut drive.profile.device else { unreachable!("{DRIVE} is a solid-state drive") };
+    let interface = &mut model.interface;
+    assert_eq!(interface.processors, 2);
+    (interface.processors, interface.write_sector_ns) = (1, interface.write_sector_ns / 2);
+    interface.command_ns += interface.write_sector_ns;
+    drive
 }
 
 pub(super) fn couchbase(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let store = store(settings)?;
     progress("loading documents");
     let loaded = store.clone().load()?;
+    let sharing = loaded.on(shares_commands(&store.drive));
     let (table, columns) = (published::of(COUCHBASE).table(), &published::of(COUCHBASE).columns[2..]);
-    let cells: Vec<Updates> = table.iter().flat_map(|(texts, _)| cells(texts, columns)).collect();
-    let runs = loaded.run(&cells, progress)?;
+    let updates: Vec<Updates> = table.iter().flat_map(|(texts, _)| cells(texts, columns)).collect();
+    let runs = loaded.run(&updates, progress)?;
     let bytes = tantalum_report::units::bytes;
     let mut findings = Findings::new(vec![
             format!(
@@ -98,14 +115,28 @@ pub(super) fn couchbase(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
         };
         series.extend([line(&rates), line(published).published()]);
     }
-    for runs in
-        runs.chunks(columns.len()).zip(&table).filter(|(_, row)| row.0[1] == "50%").map(|(runs, row)| (row.0[0], runs))
-    {
-        let (barrier, runs) = runs;
-        for (column, run) in columns.iter().zip(runs) {
-            let what = format!("barrier {barrier}, 50% updates, fsync after {column}: updates alone");
-            let rate = run.updates_per_second;
-            findings.measured(what, rate, "updates/s");
+    for ((texts, _), runs) in table.iter().zip(runs.chunks(columns.len())) {
+        let (barrier, updates) = (texts[0], texts[1]);
+        if updates == "50%" {
+            for (column, run) in columns.iter().zip(runs) {
+                let what = format!("barrier {barrier}, 50% updates, fsync after {column}: updates alone");
+                findings.measured(what, run.updates_per_second, "updates/s");
+            }
+        }
+        let what_ifs = [
+            ("reads count", &loaded, updates == "50%", true),
+            ("commands shared", &sharing, true, false),
+            ("reads count and commands shared", &sharing, updates == "50%", true),
+        ];
+        for (name, loaded, is_of_these, reads_count) in what_ifs {
+            if !is_of_these {
+                continue;
+            }
+            let cells: Vec<_> = cells(texts, columns).into_iter().map(|cell| Updates { reads_count, ..cell }).collect();
+            for (column, run) in columns.iter().zip(loaded.run(&cells, progress)?) {
+                let what = format!("barrier {barrier}, {updates} updates, {name}, fsync after {column}");
+                findings.measured(what, run.per_second, "operations/s");
+            }
         }
     }
     let gain =

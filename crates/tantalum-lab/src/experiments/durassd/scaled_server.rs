@@ -31,6 +31,8 @@ pub(super) struct Sizes {
     pub(super) scale: u64,
     /// The paper's buffer, where it has one size only, in GB.
     pub(super) buffer_gb: u64,
+    /// Without think time.
+    pub(super) clients: usize,
     /// What an attempt at a transaction takes of a hardware thread.
     pub(super) cpu_per_attempt: Duration,
     /// Before those that are counted, and as many that are.
@@ -47,6 +49,7 @@ impl Sizes {
             what: format!("a graph of {NODES} nodes"),
             scale: 400,
             buffer_gb: 10,
+            clients: 128,
             // The workload's default in virtual time (`docs/measure/benchmarks.md`), here and with TPC-C.
             cpu_per_attempt: Duration::from_micros(30),
             transactions: 60_000,
@@ -66,8 +69,7 @@ fn cache_bytes(scale: u64) -> u64 {
     (512 * GB / 1000 / scale).next_multiple_of(4096)
 }
 
-/// Of the server, without think time.
-const CLIENTS: usize = 128;
+/// Of the server.
 const CORES: usize = 32;
 /// "To minimize the interference from logging" (section 4.2): no checkpoint is due.
 const LOG_BYTES: u64 = 512 << 20;
@@ -92,7 +94,7 @@ impl<'a> ScaledServer<'a> {
     /// A setting of the paper: write barriers, double writes, the page.
     pub(super) fn paper(&self, has_barriers: bool, double_writes: bool, page_bytes: u32) -> Result<Scenario> {
         let protection = if double_writes { TornPageProtection::DoubleWrite } else { TornPageProtection::TrustDevice };
-        let Sizes { contents, scale, buffer_gb, cpu_per_attempt, transactions, .. } = self.sizes;
+        let Sizes { contents, scale, buffer_gb, clients, cpu_per_attempt, transactions, .. } = self.sizes;
         let drive = |bytes| Sizes::drive(bytes, scale).map(|drive| Drive { has_barriers, ..drive });
         Ok(on_two_drives(
             Scenario {
@@ -100,7 +102,7 @@ impl<'a> ScaledServer<'a> {
                 buffer_pool_bytes: self.buffer(buffer_gb),
                 pages: Pages::InPlace { protection, durable_writes: false },
                 cleaning: PageCleaning::OnDemand,
-                clients: CLIENTS,
+                clients,
                 cores: CORES,
                 cpu: Cpu::PerAttempt(cpu_per_attempt),
                 length: Length::TimeOf { warm_up: transactions, counted: transactions },
@@ -122,7 +124,7 @@ impl<'a> ScaledServer<'a> {
             Ok(mib(scenario::database_bytes(&self.paper(true, true, page)?, self.progress)?))
         };
         let [sixteen, eight, four] = PAGES.map(bytes);
-        let Sizes { what, scale, cpu_per_attempt, transactions, .. } = &self.sizes;
+        let Sizes { what, scale, clients, cpu_per_attempt, transactions, .. } = &self.sizes;
         Ok(vec![
             format!(
                 "all sizes of the paper divided by {scale}: {what}, {} in pages of 16 KiB, {} of 8 KiB, {} of 4 KiB; a buffer pool \
@@ -135,7 +137,7 @@ impl<'a> ScaledServer<'a> {
                 mib(cache_bytes(*scale)),
             ),
             format!(
-                "{CLIENTS} clients; {} us of one of {CORES} hardware threads for each transaction (assumed); {transactions} before those \
+                "{clients} clients; {} us of one of {CORES} hardware threads for each transaction (assumed); {transactions} before those \
                  that are counted, and about {transactions} that are",
                 cpu_per_attempt.as_micros(),
             ),

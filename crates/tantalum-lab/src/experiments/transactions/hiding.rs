@@ -1,6 +1,8 @@
 //! What hiding late writes gains: Figures 14 and 15.
 
-use tantalum::LogHiding;
+use std::time::Duration;
+
+use tantalum::{HidingStats, LogHiding};
 use tantalum_report::{
     plot::{Axis, Plot, Series, Unit},
     units,
@@ -12,10 +14,7 @@ use crate::{
     experiments::Settings,
     finding::{Bound, Findings},
     published,
-    scenario::{
-        LogSetup,
-        log_alone::{Reached, Requesters},
-    },
+    scenario::{LogSetup, log_alone::Requesters},
 };
 
 pub(super) const BANDWIDTH: &str = "fl.fig14.hiding_bandwidth";
@@ -24,7 +23,10 @@ pub(super) const TPCC: &str = "fl.fig15.hiding_tpcc";
 
 const SIZES: [usize; 7] = [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
 const REQUESTERS: usize = 4;
-const TIME: std::time::Duration = std::time::Duration::from_secs(60);
+const TIME: Duration = Duration::from_secs(60);
+/// What waking a requester might take: no measurement of it on the paper's system is known.
+const WAKING_MICROS: [u64; 4] = [10, 50, 200, 1000];
+const WAKING_BYTES: usize = 4 << 10;
 
 /// The logs that are compared: without hiding, with naive hiding, with hiding areas.
 fn logs(profile: &'static str) -> [LogSetup; 3] {
@@ -33,8 +35,8 @@ fn logs(profile: &'static str) -> [LogSetup; 3] {
     [without, with.without_hiding_areas(), with]
 }
 
-fn run(settings: Settings, log: LogSetup, request_bytes: usize) -> Result<Reached> {
-    Requesters { log, count: REQUESTERS, request_bytes, time: TIME, seed: settings.seed }.run()
+fn requesters(settings: Settings, log: LogSetup, request_bytes: usize) -> Requesters {
+    Requesters { log, count: REQUESTERS, request_bytes, waking: Duration::ZERO, time: TIME, seed: settings.seed }
 }
 
 fn configuration() -> Vec<String> {
@@ -57,7 +59,7 @@ pub(super) fn bandwidth(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
         for bytes in SIZES {
             progress(&format!("{profile}, {}", size(bytes)));
             let [without, naive, with] =
-                logs(profile).map(|log| run(settings, log, bytes).map(|reached| reached.bytes_per_second));
+                logs(profile).map(|log| requesters(settings, log, bytes).run().map(|reached| reached.bytes_per_second));
             let (without, naive, with) = (without?, naive?, with?);
             points.push((bytes as f64, with / without));
             for (name, rate) in [("no hiding", without), ("naive hiding", naive), ("hiding", with)] {
@@ -85,6 +87,11 @@ pub(super) fn bandwidth(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
     Ok(findings)
 }
 
+/// Of the outliers, those that another drive was given.
+fn share(hiding: &HidingStats) -> f64 {
+    hiding.reissued as f64 / hiding.outliers.max(1) as f64
+}
+
 pub(super) fn reissues(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let profile = DRIVES[2].1;
     let mut findings = Findings::new(configuration());
@@ -92,10 +99,9 @@ pub(super) fn reissues(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fi
     for bytes in SIZES {
         progress(&size(bytes));
         let [_, naive, two_streams] = logs(profile);
-        let [two_streams, naive] = [two_streams, naive].map(|log| run(settings, log, bytes));
+        let [two_streams, naive] = [two_streams, naive].map(|log| requesters(settings, log, bytes).run());
         let (two_streams, naive) = (two_streams?.hiding, naive?.hiding);
-        let share = |reissued: u64, outliers: u64| reissued as f64 / outliers.max(1) as f64;
-        let shares = [share(two_streams.reissued, two_streams.outliers), share(naive.reissued, naive.outliers)];
+        let shares = [share(&two_streams), share(&naive)];
         for ((name, bars), share) in ["hiding area", "naive"].into_iter().zip(&mut bars).zip(shares) {
             let what = format!("{profile}, {}, {name}: re-issued of all outliers", size(bytes));
             findings.measured(what, share, "share");
@@ -105,6 +111,19 @@ pub(super) fn reissues(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fi
         most = most.max(ratio);
         let what = format!("{profile}, {}, re-issued with a hiding area over naive", size(bytes));
         findings.compared(what, published::of(REISSUES).bound(), ratio, "ratio");
+    }
+    for micros in WAKING_MICROS {
+        progress(&format!("{micros} us to wake a requester"));
+        let [_, naive, two_streams] = logs(profile);
+        for (name, log) in [("hiding area", two_streams), ("naive", naive)] {
+            let alone = requesters(settings, log, WAKING_BYTES);
+            let hiding = Requesters { waking: Duration::from_micros(micros), ..alone }.run()?.hiding;
+            let what = format!(
+                "{profile}, {}, {micros} us to wake a requester, {name}: re-issued of all outliers",
+                size(WAKING_BYTES)
+            );
+            findings.measured(what, share(&hiding), "share");
+        }
     }
     let (two_streams, naive) = (bars[0].iter().sum::<f64>(), bars[1].iter().sum::<f64>());
     findings.states(
@@ -139,9 +158,8 @@ pub(super) fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
             let what = format!("{profile}, two drives, {clients} clients{name}");
             findings.compared(&what, bound, gain, "ratio");
             let hiding = &runs[pair + 1][at].after.log.hiding;
-            let share = hiding.reissued as f64 / hiding.outliers.max(1) as f64;
             let what = format!("{what}: re-issued of all outliers");
-            findings.measured(what, share, "share");
+            findings.measured(what, share(hiding), "share");
         }
         let most = points.iter().map(|&(_, gain)| gain).fold(0.0, f64::max);
         if pair == 0 {

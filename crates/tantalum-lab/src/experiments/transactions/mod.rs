@@ -10,7 +10,7 @@ mod ssd;
 mod striping;
 mod tpcc_server;
 
-pub(super) use tpcc_server::{FOUR_CORES_WITHOUT_NETWORK, MANY, TpccServer};
+pub(super) use tpcc_server::{FOUR_CORES_WITHOUT_NETWORK, GIGABIT_ROUND_TRIP, MANY, TpccServer};
 
 use super::Experiment;
 

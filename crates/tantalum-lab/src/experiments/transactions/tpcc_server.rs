@@ -49,7 +49,7 @@ const TWO_THREADS_PERCENT: u32 = 121;
 
 /// A request and its answer over Gigabit Ethernet of the time: the driver of Intel's adapters let 125 us pass between interrupts
 /// (E. Jones, "Gigabit Ethernet Latency with Intel's 1000/Pro Adapters", 2008, where a round trip takes as long).
-const GIGABIT_ROUND_TRIP: Duration = Duration::from_micros(125);
+pub(in crate::experiments) const GIGABIT_ROUND_TRIP: Duration = Duration::from_micros(125);
 
 /// That of all experiments, in the paper's words (section 5.1): "dual core, two hardware threads per core", and clients on another
 /// machine, "connected through 1Gbps Ethernet".
