@@ -123,8 +123,13 @@ fn check(truth: &Truth) {
     }
     let segment = advice.value("segment_bytes").map(|bytes| bytes.parse::<u64>().unwrap());
     assert_eq!(segment.is_some(), advice.value("page_store") == Some("\"log-structured\""), "{name}");
-    let bears_few = segment.is_some() && found.open_units.limit.is_some_and(|limit| limit < 3);
-    assert_eq!(advice.value("page_streams"), bears_few.then_some("\"one\""), "{name}");
+    let streams = match (segment, found.claims.placement_handles, found.open_units.limit) {
+        (Some(_), 2.., _) => Some("\"by-lifetime\""),
+        (Some(_), _, Some(..3)) => Some("\"one\""),
+        _ => None,
+    };
+    assert_eq!(advice.value("page_streams"), streams, "{name}");
+    assert_eq!(advice.value("discard_segments"), streams.map(|_| "true"), "{name}");
     let fills_units = |segment: u64| truth.unit.is_none_or(|unit| segment.is_multiple_of(unit));
     assert!(segment.is_none_or(|segment| segment >= 1 << 20 && fills_units(segment)), "{name}: {segment:?}");
     // Whatever it is, what is recommended can be read.
@@ -192,6 +197,29 @@ fn zones_are_read_only_and_need_a_log_structured_store_of_their_size() {
     assert_eq!(advice.value("segment_bytes"), Some("16777216"));
     assert_eq!(advice.value("page_streams"), None);
     assert!(probe::page(&found, &advice).to_html().contains("zones are written in order"));
+}
+
+#[test]
+fn segments_are_of_two_units_where_enough_are_left_and_streams_follow_the_handles() {
+    let profile = Profile::named("usb-c").unwrap().with_capacity(128 << 20);
+    let mut found = probed(profile, 128 << 20, 1 << 30, 5000);
+    assert_eq!(found.erase_unit.bytes, Some(1 << 20));
+    // Of a larger drive that is as fast.
+    for (capacity_bytes, segment) in
+        [(128 << 20, 1 << 20), (511 << 20, 1 << 20), (512 << 20, 2 << 20), (1 << 40, 2 << 20)]
+    {
+        found.claims.capacity_bytes = capacity_bytes;
+        assert_eq!(Advice::of(&found).value("segment_bytes"), Some(&*u64::to_string(&segment)), "{capacity_bytes}");
+    }
+    for (handles, streams) in [(1, "\"one\""), (2, "\"by-lifetime\""), (8, "\"by-lifetime\"")] {
+        found.claims.placement_handles = handles;
+        let advice = Advice::of(&found);
+        assert_eq!([advice.value("page_streams"), advice.value("discard_segments")], [Some(streams), Some("true")]);
+    }
+    found.erase_unit.bytes = Some(64 << 20);
+    assert_eq!(Advice::of(&found).value("segment_bytes"), Some("67108864"));
+    found.erase_unit.bytes = None;
+    assert_eq!(Advice::of(&found).value("segment_bytes"), Some("16777216"));
 }
 
 #[test]

@@ -29,7 +29,7 @@ const PLACING: &str = "nvme-fdp";
 /// Of the drive, live at the end if pages are not compressed.
 const USES: [u32; 3] = [70, 80, 90];
 
-/// What the drive erases at a time, and the store's segments: the drive has a thousand and more. It is one block of one plane, since
+/// What the drive erases at a time, and the store's segments unless said: the drive has a thousand and more. It is one block of one plane, since
 /// larger drives write the blocks of all their planes in turn.
 const UNIT_BYTES: u32 = 256 << 10;
 /// Of the drive's memory for writes: small beside the drive, as in larger ones.
@@ -81,14 +81,17 @@ struct Store {
     drive: &'static str,
 }
 
-const STORES: [Store; 9] = [
+const STORES: [Store; 12] = [
     Store { name: "in place, double writes", pages: in_place(TornPageProtection::DoubleWrite), drive: PLAIN },
     Store { name: "in place", pages: in_place(TornPageProtection::TrustDevice), drive: PLAIN },
     Store { name: "two streams", pages: Pages::LogStructured(TWO_STREAMS), drive: PLAIN },
     Store { name: "two, discards", pages: Pages::LogStructured(DISCARDS), drive: PLAIN },
     Store { name: "two, discards, lz4", pages: Pages::LogStructured(compressed(DISCARDS)), drive: PLAIN },
     Store { name: "one, discards", pages: Pages::LogStructured(ONE_STREAM), drive: PLAIN },
-    Store { name: "one, discards, lz4", pages: Pages::LogStructured(compressed(ONE_STREAM)), drive: PLAIN },
+    Store { name: "one, discards, of two", pages: Pages::LogStructured(OF_TWO_UNITS), drive: PLAIN },
+    Store { name: "one, discards, of two, lz4", pages: Pages::LogStructured(compressed(OF_TWO_UNITS)), drive: PLAIN },
+    Store { name: "one, discards, of four", pages: Pages::LogStructured(OF_FOUR_UNITS), drive: PLAIN },
+    Store { name: "one, discards, of four, lz4", pages: Pages::LogStructured(compressed(OF_FOUR_UNITS)), drive: PLAIN },
     Store { name: "six, discards, placement", pages: Pages::LogStructured(SIX_STREAMS), drive: PLACING },
     Store { name: BEST, pages: Pages::LogStructured(compressed(SIX_STREAMS)), drive: PLACING },
 ];
@@ -100,11 +103,23 @@ const TWO_STREAMS: Segments = Segments::new(UNIT_BYTES, 95);
 const DISCARDS: Segments = Segments { discards: true, ..TWO_STREAMS };
 /// All pages in one.
 const ONE_STREAM: Segments = Segments { streams: PageStreams::One, ..DISCARDS };
+/// The same in longer segments, of which fewer units have a part of another.
+const OF_TWO_UNITS: Segments = Segments { bytes: 2 * UNIT_BYTES, ..ONE_STREAM };
+const OF_FOUR_UNITS: Segments = Segments { bytes: 4 * UNIT_BYTES, ..ONE_STREAM };
 /// Pages apart by how long they are expected to live.
 const SIX_STREAMS: Segments = Segments { streams: PageStreams::ByLifetime, ..DISCARDS };
 
 const fn compressed(segments: Segments) -> Segments {
     Segments { compression: PageCompression::Lz4, ..segments }
+}
+
+/// Those that fit on the drive: of a fuller one, what the store keeps free would be too much with the longest segments.
+fn stores(used: u32) -> Vec<Store> {
+    let fits = |store: &Store| match store.pages {
+        Pages::LogStructured(segments) => used < 90 || segments.bytes <= 2 * UNIT_BYTES,
+        _ => true,
+    };
+    STORES.into_iter().filter(fits).collect()
 }
 
 const fn in_place(protection: TornPageProtection) -> Pages {
@@ -155,7 +170,7 @@ fn live_bytes(load: Load, settings: Settings, progress: &dyn Fn(&str)) -> Result
 fn flash_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let mut findings = Findings::new(vec![format!(
         "YCSB-A (Zipf, the same with values of which half repeats, and uniform) with {RECORDS} records, TPC-C with {WAREHOUSES} \
-             warehouses of a tenth of the rows; {USERS} users, pages of 4 KiB in a pool of {} MiB; {PLAIN} and {PLACING} with erase units of {} KiB, and segments as large; the log \
+             warehouses of a tenth of the rows; {USERS} users, pages of 4 KiB in a pool of {} MiB; {PLAIN} and {PLACING} with erase units of {} KiB, and segments as large, or two or four times (\"of two\", \"of four\"); the log \
              on a device that takes no time, and so does compression",
         BUFFER_BYTES >> 20,
         UNIT_BYTES >> 10
@@ -164,17 +179,18 @@ fn flash_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings>
         let live = live_bytes(load, settings, progress)?;
         for used in USES {
             let drive_bytes = (live * 100 / u64::from(used)).next_multiple_of(1 << 20);
-            let scenarios = STORES.map(|store| scenario(load, store, drive_bytes, settings));
-            let runs = scenario::run(&scenarios.into_iter().collect::<Result<Vec<_>>>()?, progress)?;
-            compare(&mut findings, load, used, drive_bytes, &runs);
+            let stores = stores(used);
+            let scenarios = stores.iter().map(|&store| scenario(load, store, drive_bytes, settings));
+            let runs = scenario::run(&scenarios.collect::<Result<Vec<_>>>()?, progress)?;
+            compare(&mut findings, load, used, drive_bytes, &stores.iter().zip(&runs).collect::<Vec<_>>());
         }
     }
     Ok(findings)
 }
 
-fn compare(findings: &mut Findings, load: Load, used: u32, drive_bytes: u64, runs: &[Arc<Outcome>]) {
+fn compare(findings: &mut Findings, load: Load, used: u32, drive_bytes: u64, runs: &[(&Store, &Arc<Outcome>)]) {
     let programmed = |run: &Outcome| run.per_transaction(run.data.media_written_bytes);
-    for (Store { name: store, .. }, run) in STORES.iter().zip(runs) {
+    for (Store { name: store, pages, .. }, run) in runs {
         let mut row = |what: &str, value, unit| {
             findings.measured(format!("{}, {used} %, {what}: {store}", load.name), value, unit);
         };
@@ -185,20 +201,21 @@ fn compare(findings: &mut Findings, load: Load, used: u32, drive_bytes: u64, run
         row("pages stored a transaction", run.per_transaction(stored), "pages");
         row("written by the store for each byte of pages", host / (stored * u64::from(PAGE_BYTES)) as f64, "ratio");
         row("written by the drive for each byte that it got", run.data.media_written_bytes as f64 / host, "ratio");
-        if let Some(store) = run.done.store.log_structured {
-            let share = store.live_bytes as f64 / (store.segments * u64::from(UNIT_BYTES)) as f64;
+        if let (Some(store), Pages::LogStructured(segments)) = (run.done.store.log_structured, pages) {
+            let share = store.live_bytes as f64 / (store.segments * u64::from(segments.bytes)) as f64;
             row("live in segments at the end", 100.0 * share, "%");
             let stored = store.stored_share(PAGE_BYTES).unwrap_or(1.0);
             row("bytes stored of each of a page", stored, "share");
         }
     }
     let goals = published::of(WRITES).table();
-    for (Store { name: store, .. }, run) in STORES.iter().zip(runs).skip(1) {
+    let (_, double_writes) = runs[0];
+    for (Store { name: store, .. }, run) in &runs[1..] {
         let is_goal = used == USES[USES.len() - 1] && *store == BEST;
         let goal = goals.iter().find(|(names, _)| is_goal && names[..] == [load.name]);
         let bounds = goal.map_or([Bound::Unpublished; 2], |(_, numbers)| [numbers[0], numbers[1]].map(Bound::Min));
-        let saved = programmed(&runs[0]) / programmed(run);
-        let gained = run.per_second() / runs[0].per_second();
+        let saved = programmed(double_writes) / programmed(run);
+        let gained = run.per_second() / double_writes.per_second();
         for ((what, value), bound) in [("fewer flash writes", saved), ("throughput", gained)].into_iter().zip(bounds) {
             let what = format!("{}, {used} %, {what} than with double writes: {store}", load.name);
             findings.compared(what, bound, value, "times");

@@ -139,6 +139,10 @@ const SEGMENT_LEAST: u64 = 1 << 20;
 const LARGEST_UNIT: u64 = 16 << 20;
 /// A device should have so many segments.
 const SEGMENTS_OF_DEVICE: u64 = 64;
+/// With so many, longer ones make cleaning hardly coarser.
+const SEGMENTS_TO_CHOOSE_FROM: u64 = 256;
+/// The longest segment.
+const SEGMENT_MOST: u64 = 64 << 20;
 /// Segments that a log-structured store writes to by turns with two streams: of new pages, of moved ones, and of its map.
 const OPEN_SEGMENTS: u32 = 3;
 
@@ -193,29 +197,56 @@ fn page_store(costs: &StoreCosts) -> Recommendation {
     Recommendation { setting: "page_store", value: quoted(costs.cheapest()), why }
 }
 
-/// Segments of whole erase units, so that the device finds each unit of a segment that is written anew without live pages, and copies
-/// none.
+/// Segments of two erase units, so that the device finds most units of a segment that is free without live pages, and copies few. Where in a
+/// unit a segment begins is not known, so one of them is shared with the segments before and after. With more, cleaning is coarser.
 fn segments(found: &Found) -> Vec<Recommendation> {
-    let advice = |bytes: u64, why: String| Recommendation { setting: "segment_bytes", value: bytes.to_string(), why };
-    let Some(unit) = found.erase_unit.bytes else {
-        // A store needs enough segments to choose from.
-        let most = found.claims.capacity_bytes / SEGMENTS_OF_DEVICE;
-        let segment = LARGEST_UNIT.min(1 << most.max(1).ilog2()).max(SEGMENT_LEAST);
-        let why = format!(
-            "{}; {} hold whole units of any usual size up to that, and whole units need no copying",
-            found.erase_unit.why,
-            bytes(segment)
-        );
-        return vec![advice(segment, why)];
+    let capacity = found.claims.capacity_bytes;
+    let (segment, why) = match found.erase_unit.bytes {
+        Some(unit) => {
+            let of_two = 2 * unit;
+            let (units, why) = match of_two <= SEGMENT_MOST && capacity / of_two >= SEGMENTS_TO_CHOOSE_FROM {
+                true => (2, "of two in a segment it copies little: only one is shared with others"),
+                false => (1, "segments of two would be too few"),
+            };
+            let why = format!("the device erases {} at once; {why}", bytes(unit));
+            ((units * unit).max(SEGMENT_LEAST).next_multiple_of(unit), why)
+        }
+        None => {
+            // A store needs enough segments to choose from.
+            let most = capacity / SEGMENTS_OF_DEVICE;
+            let segment = LARGEST_UNIT.min(1 << most.max(1).ilog2()).max(SEGMENT_LEAST);
+            let why = format!(
+                "{}; {} hold whole units of any usual size up to that, and whole units need no copying",
+                found.erase_unit.why,
+                bytes(segment)
+            );
+            (segment, why)
+        }
     };
-    let segment = unit.max(SEGMENT_LEAST).next_multiple_of(unit);
-    let whole = advice(segment, format!("the device erases {} at once, so whole units need no copying", bytes(unit)));
-    let streams = found.open_units.limit.filter(|limit| *limit < OPEN_SEGMENTS).map(|limit| Recommendation {
-        setting: "page_streams",
-        value: quoted("one"),
-        why: format!("the store writes to {OPEN_SEGMENTS} segments by turns otherwise, and the device bears {limit}"),
-    });
-    [whole].into_iter().chain(streams).collect()
+    let whole_units = Recommendation { setting: "segment_bytes", value: segment.to_string(), why };
+    [whole_units].into_iter().chain(streams(found)).collect()
+}
+
+/// Pages are kept apart where the device keeps them apart too, and not at all where it bears less than what is the default.
+fn streams(found: &Found) -> Vec<Recommendation> {
+    let (value, why) = match (found.claims.placement_handles, found.open_units.limit) {
+        (handles @ 2.., _) => (
+            "by-lifetime",
+            format!(
+                "it keeps apart what is written with each of its {handles} placement handles, so pages that live as long go together"
+            ),
+        ),
+        (_, Some(limit)) if limit < OPEN_SEGMENTS => (
+            "one",
+            format!("the store writes to {OPEN_SEGMENTS} segments by turns otherwise, and the device bears {limit}"),
+        ),
+        _ => return Vec::new(),
+    };
+    let discards = "a drive copies what it was not told of as if it were needed".to_owned();
+    vec![
+        Recommendation { setting: "page_streams", value: quoted(value), why },
+        Recommendation { setting: "discard_segments", value: "true".to_owned(), why: discards },
+    ]
 }
 
 fn protection(found: &Found, page_bytes: u32) -> Recommendation {

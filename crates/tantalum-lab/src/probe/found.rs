@@ -65,6 +65,8 @@ pub struct Claims {
     pub zone_bytes: u64,
     /// Zones that may be partly written at a time.
     pub active_zones: u32,
+    /// Handles by which it is told what data belongs together; 1 where it has no say.
+    pub placement_handles: u32,
     /// `none`, `volatile` or `unknown`.
     pub write_cache: &'static str,
     /// Whether a write can be forced by itself.
@@ -313,6 +315,7 @@ impl Claims {
             erase_block_bytes: said.erase_block_bytes,
             zone_bytes: said.zones.map_or(0, |zones| zones.bytes),
             active_zones: said.zones.map_or(0, |zones| zones.max_active),
+            placement_handles: said.placement_handles,
             write_cache: said.write_cache.name(),
             fua: said.fua,
             rotational: said.rotational,

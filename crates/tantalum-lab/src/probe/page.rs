@@ -65,6 +65,10 @@ fn claims(found: &Found) -> impl Into<Html> {
         ("logical block", bytes(claims.logical_block_bytes.into())),
         ("physical block", bytes(claims.physical_block_bytes.into())),
         ("atomic writes up to", or_none(claims.atomic_write_bytes)),
+        (
+            "placement handles",
+            if claims.placement_handles > 1 { claims.placement_handles.to_string() } else { "none known".into() },
+        ),
         ("write cache", claims.write_cache.to_owned()),
         ("forced unit access", known(claims.fua).to_owned()),
         ("spins", known(claims.rotational).to_owned()),

@@ -325,7 +325,7 @@ settings! {
 
     /// With log-structured: which pages are kept apart in segments of their own: `two`, those that cleaning moves, which have not changed
     /// for a while; `one`, none, so that a drive is written one segment after the other, which suits SSDs without placement handles if
-    /// `segment_bytes` is a multiple of what they erase at a time and `discard_segments` is on; `by-lifetime`, those that are expected to be
+    /// `segment_bytes` is several times what they erase at a time and `discard_segments` is on; `by-lifetime`, those that are expected to be
     /// stored again soon, later, and hardly ever, if there are enough segments (about 170 with the other settings as they are), which suits
     /// drives with placement handles. Can be changed from one open to the next; once it was `by-lifetime`, older versions refuse the
     /// database.
