@@ -11,7 +11,7 @@ use tantalum_workloads::{
 };
 
 use super::{
-    documents::{Store, Updates},
+    documents::{Store, StoreRun, Updates},
     log_alone::{Killed, Requesters},
     *,
 };
@@ -201,8 +201,8 @@ fn barriers_and_double_writes_cost_what_they_do() {
     assert!(blocked > 0 && blocked <= all);
 }
 
-#[test]
-fn an_append_only_tree_gains_by_fewer_flushes() {
+/// Runs a small document store.
+fn documents(cells: &[Updates]) -> Vec<StoreRun> {
     let store = Store {
         records: 5000,
         drive: drive(256 << 20, true, FileUse::Growing),
@@ -211,9 +211,14 @@ fn an_append_only_tree_gains_by_fewer_flushes() {
         cpu_per_operation: Duration::from_micros(20),
         seed: 3,
     };
+    store.load().unwrap().run(cells, &|_| ()).unwrap()
+}
+
+#[test]
+fn an_append_only_tree_gains_by_fewer_flushes() {
     let cell = |has_barriers, per_flush| Updates { has_barriers, percent: 100, per_flush, reads_count: false };
     let cells = [cell(true, 1), cell(true, 100), cell(false, 1), cell(false, 100)];
-    let runs = store.load().unwrap().run(&cells, &|_| ()).unwrap();
+    let runs = documents(&cells);
     let [on, on_patient, off, off_patient] = [0, 1, 2, 3].map(|at| runs[at].per_second);
     assert!(on_patient > 5.0 * on && off > 5.0 * on && off_patient > off && off_patient < 2.0 * off);
     assert!(runs.iter().all(|run| run.levels == 2 && run.bytes_per_update == 3.0 * 4096.0));
@@ -221,16 +226,8 @@ fn an_append_only_tree_gains_by_fewer_flushes() {
 
 #[test]
 fn where_reads_count_half_updates_flush_as_often_as_updates_alone() {
-    let store = Store {
-        records: 5000,
-        drive: drive(256 << 20, true, FileUse::Growing),
-        warm_up: 50,
-        counted: 300,
-        cpu_per_operation: Duration::from_micros(20),
-        seed: 3,
-    };
     let cell = |percent, reads_count| Updates { has_barriers: true, percent, per_flush: 2, reads_count };
-    let runs = store.load().unwrap().run(&[cell(100, false), cell(50, false), cell(50, true)], &|_| ()).unwrap();
+    let runs = documents(&[cell(100, false), cell(50, false), cell(50, true)]);
     let [all, half, half_of_all] = [0, 1, 2].map(|at| runs[at].per_second);
     assert!(half > 1.7 * all && (0.9..1.1).contains(&(half_of_all / all)), "{all} {half} {half_of_all}");
 }
