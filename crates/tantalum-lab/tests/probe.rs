@@ -124,7 +124,7 @@ fn check(truth: &Truth) {
     let segment = advice.value("segment_bytes").map(|bytes| bytes.parse::<u64>().unwrap());
     assert_eq!(segment.is_some(), advice.value("page_store") == Some("\"log-structured\""), "{name}");
     let streams = match (segment, found.claims.placement_handles, found.open_units.limit) {
-        (Some(_), 2.., _) => Some("\"by-lifetime\""),
+        (Some(_), 8.., _) => Some("\"by-lifetime\""),
         (Some(_), _, Some(..3)) => Some("\"one\""),
         _ => None,
     };
@@ -211,7 +211,7 @@ fn segments_are_of_two_units_where_enough_are_left_and_streams_follow_the_handle
         found.claims.capacity_bytes = capacity_bytes;
         assert_eq!(Advice::of(&found).value("segment_bytes"), Some(&*u64::to_string(&segment)), "{capacity_bytes}");
     }
-    for (handles, streams) in [(1, "\"one\""), (2, "\"by-lifetime\""), (8, "\"by-lifetime\"")] {
+    for (handles, streams) in [(1, "\"one\""), (7, "\"one\""), (8, "\"by-lifetime\"")] {
         found.claims.placement_handles = handles;
         let advice = Advice::of(&found);
         assert_eq!([advice.value("page_streams"), advice.value("discard_segments")], [Some(streams), Some("true")]);

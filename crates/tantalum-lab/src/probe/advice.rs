@@ -141,6 +141,8 @@ const LARGEST_UNIT: u64 = 16 << 20;
 const SEGMENTS_OF_DEVICE: u64 = 64;
 /// With so many, longer ones make cleaning hardly coarser.
 const SEGMENTS_TO_CHOOSE_FROM: u64 = 256;
+/// Placement handles for each of the six streams of pages, the map, and what is written over in its place: with fewer, streams share them.
+const HANDLES_LEAST: u32 = 8;
 /// The longest segment.
 const SEGMENT_MOST: u64 = 64 << 20;
 /// Segments that a log-structured store writes to by turns with two streams: of new pages, of moved ones, and of its map.
@@ -230,7 +232,7 @@ fn segments(found: &Found) -> Vec<Recommendation> {
 /// Pages are kept apart where the device keeps them apart too, and not at all where it bears less than what is the default.
 fn streams(found: &Found) -> Vec<Recommendation> {
     let (value, why) = match (found.claims.placement_handles, found.open_units.limit) {
-        (handles @ 2.., _) => (
+        (handles @ HANDLES_LEAST.., _) => (
             "by-lifetime",
             format!(
                 "it keeps apart what is written with each of its {handles} placement handles, so pages that live as long go together"
