@@ -9,7 +9,7 @@ pub use zipf::Zipf;
 use tantalum_rt::Random;
 
 /// A length whose logarithm is normal with a deviation of 1 around that of `median`, at most `longest`.
-pub(crate) fn log_normal(random: &mut Random, median: f64, longest: usize) -> usize {
+pub fn log_normal(random: &mut Random, median: f64, longest: usize) -> usize {
     // Box and Muller's way to a normal variable; 1 - u keeps the logarithm finite.
     let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
     let normal = radius * (std::f64::consts::TAU * random.f64()).cos();

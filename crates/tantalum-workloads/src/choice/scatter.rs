@@ -2,19 +2,21 @@
 
 use tantalum_rt::Random;
 
-/// Spreads the ranks 0, 1, 2, ... over as many places, by steps that pass through all of them.
+/// Groups of places, or as many as there are places.
+const GROUPS: u64 = 1024;
+
+/// Spreads the ranks 0, 1, 2, ... over as many places as LinkBench does (`InvertibleShuffler.java`): a rank stays in the group of those
+/// that are 1024 apart, in which all are rotated by a number of the group's. So neighbours in a group are about as popular.
 ///
 /// ```
-/// let scatter = tantalum_workloads::choice::Scatter::new(10, 3);
+/// let scatter = tantalum_workloads::choice::Scatter::new(10_000, 3);
 /// assert_eq!(scatter.rank(scatter.place(4)), 4);
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Scatter {
     count: u64,
-    step: u64,
-    offset: u64,
-    /// `step * unstep` is 1, modulo the count.
-    unstep: u64,
+    /// By how many members each group is rotated.
+    rotations: Vec<u64>,
 }
 
 impl Scatter {
@@ -24,44 +26,28 @@ impl Scatter {
     /// If there is no place.
     pub fn new(count: u64, seed: u64) -> Self {
         assert!(count > 0, "there is a place");
-        let mut random = Random::with_seed(seed);
-        loop {
-            // Of any count of two or more, a good part is coprime to it.
-            let step = if count == 1 { 1 } else { random.u64(1..count) };
-            if let Some(unstep) = inverse(step, count) {
-                return Self { count, step, offset: random.u64(0..count), unstep };
-            }
-        }
+        let (mut random, groups) = (Random::with_seed(seed), GROUPS.min(count));
+        Self { count, rotations: (0..groups).map(|_| random.u64(0..count / groups)).collect() }
     }
 
     /// The place of a rank, which is below the count.
     pub fn place(&self, rank: u64) -> u64 {
-        debug_assert!(rank < self.count);
-        let place = u128::from(rank) * u128::from(self.step) + u128::from(self.offset);
-        (place % u128::from(self.count)) as u64
+        self.rotate(rank, false)
     }
 
     /// The rank at a place, which is below the count.
     pub fn rank(&self, place: u64) -> u64 {
-        debug_assert!(place < self.count);
-        let moved = u128::from(place) + u128::from(self.count - self.offset);
-        (moved % u128::from(self.count) * u128::from(self.unstep) % u128::from(self.count)) as u64
+        self.rotate(place, true)
     }
-}
 
-/// What undoes a multiplication by `step` modulo `count`; `None` if they have a common divisor.
-fn inverse(step: u64, count: u64) -> Option<u64> {
-    let (mut rest, mut next) = (i128::from(count), i128::from(step % count.max(1)));
-    let (mut factor, mut next_factor) = (0i128, 1i128);
-    if count == 1 {
-        return Some(0);
+    fn rotate(&self, at: u64, is_back: bool) -> u64 {
+        debug_assert!(at < self.count);
+        let groups = self.rotations.len() as u64;
+        let (group, member) = (at % groups, at / groups);
+        let members = self.count / groups + u64::from(group < self.count % groups);
+        let by = self.rotations[group as usize];
+        (member + if is_back { members - by } else { by }) % members * groups + group
     }
-    while next != 0 {
-        let quotient = rest / next;
-        (rest, next) = (next, rest - quotient * next);
-        (factor, next_factor) = (next_factor, factor - quotient * next_factor);
-    }
-    (rest == 1).then(|| factor.rem_euclid(i128::from(count)) as u64)
 }
 
 #[cfg(test)]

@@ -8,8 +8,11 @@ use super::requester::Kind;
 use super::schema::ListId;
 use crate::choice::geometric;
 
-/// How likely it is that a link exists which is asked for, added or updated.
-const EXISTS: f64 = 0.5;
+/// How likely it is that a link was loaded which is asked for, added, updated or deleted (`ID2Chooser.java`).
+const GET_EXISTS: f64 = 0.5;
+const ADD_EXISTS: f64 = 0.05;
+const UPDATE_EXISTS: f64 = 0.9;
+const DELETE_EXISTS: f64 = 0.9;
 
 /// Links of a multiget: 1 / 0.382 in the mean.
 const MULTIGET: f64 = 0.382;
@@ -35,7 +38,8 @@ pub struct Request {
     pub id1: u64,
     /// The type of the links, from 0.
     pub link_type: u32,
-    /// The other ends of the links, where single ones are asked for; they begin at `id1`, and those that were loaded come first.
+    /// The other ends of the links, where single ones are asked for; they begin at `id1`, and those that were
+    /// loaded come first.
     pub id2s: Vec<u64>,
 }
 
@@ -66,6 +70,10 @@ impl Requests {
     pub fn of(&self, kind: Kind, random: &mut Random) -> Request {
         let node = |id1| Request { kind, id1, link_type: 0, id2s: Vec::new() };
         let list = |ListId { id1, link_type }, id2s| Request { kind, id1, link_type, id2s };
+        let link = |exists, random: &mut Random| {
+            let of = self.0.list_to_write(random);
+            list(of, vec![self.0.id2(&of, exists, random)])
+        };
         match kind {
             Kind::GetNode => node(self.0.node_to_read(random)),
             Kind::UpdateNode => node(self.0.node_to_update(random)),
@@ -75,16 +83,11 @@ impl Requests {
             Kind::MultigetLink => {
                 let of = self.0.list_to_read(random);
                 let count = geometric(random, MULTIGET, MULTIGET_MOST);
-                list(of, (0..count).map(|_| self.0.id2(&of, EXISTS, random)).collect())
+                list(of, self.0.different_id2s(&of, GET_EXISTS, count, random))
             }
-            Kind::DeleteLink => {
-                let of = self.0.list_to_write(random);
-                list(of, vec![self.0.id2(&of, 1.0, random)])
-            }
-            Kind::AddLink | Kind::UpdateLink => {
-                let of = self.0.list_to_write(random);
-                list(of, vec![self.0.id2(&of, EXISTS, random)])
-            }
+            Kind::AddLink => link(ADD_EXISTS, random),
+            Kind::UpdateLink => link(UPDATE_EXISTS, random),
+            Kind::DeleteLink => link(DELETE_EXISTS, random),
         }
     }
 

@@ -1,17 +1,19 @@
 //! How InnoDB writes pages and makes them durable: files that are flushed by one task at a time, and the double-write area.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite};
 use tantalum_rt::{Condvar, Mutex, Random};
 
 use super::{Server, pages::FILES, xfs::Xfs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Bytes of each of the two blocks of the double-write area: an extent (`TRX_SYS_DOUBLEWRITE_BLOCK_SIZE`).
 const BLOCK_BYTES: u64 = 1 << 20;
 /// Places of the area for batches (`innodb_doublewrite_batch_size`); the others are for pages that tasks write one at a time.
-const BATCH_PLACES: u64 = 120;
+pub const BATCH_PLACES: u64 = 120;
+/// Requests that Linux's block layer has for a drive at a time (`BLKDEV_MAX_RQ`).
+const REQUESTS: usize = 128;
 /// The file with the double-write area: the system tablespace.
 const SYSTEM: usize = FILES;
 
@@ -79,6 +81,11 @@ impl Files {
         }
     }
 
+    /// Whether pages are written twice.
+    pub fn double_writes(&self) -> bool {
+        self.double_writes
+    }
+
     fn offset(&self, page: u32) -> u64 {
         2 * BLOCK_BYTES + u64::from(page) * self.page_bytes % self.fold_bytes
     }
@@ -123,7 +130,7 @@ impl Files {
         let state = &mut states[file];
         state.flushed = state.flushed.max(written);
         self.choose_flusher(state);
-        result
+        Ok(result?)
     }
 
     /// Ends the wait of those whose writes are flushed, and of one that is to flush next.
@@ -211,19 +218,24 @@ impl Files {
             }
             self.flush(SYSTEM)?;
         }
-        let mut pending: Vec<(u32, usize, Box<dyn PendingWrite>)> = Vec::with_capacity(pages.len());
-        for &(page, file) in pages {
-            let (zeros, range) = (Arc::clone(&self.zeros), 0..self.page_bytes as usize);
-            pending.push((
-                page,
-                file,
-                self.file_system.drive().submit(self.offset(page), zeros, range, Durability::Cached)?,
-            ));
-        }
-        for (page, file, mut write) in pending {
+        let mut pending: VecDeque<(u32, usize, Box<dyn PendingWrite>)> = VecDeque::new();
+        let mut wait_for_first = |pending: &mut VecDeque<(u32, usize, Box<dyn PendingWrite>)>| {
+            let Some((page, file, mut write)) = pending.pop_front() else { return Ok(()) };
             write.wait(None).expect("without a time-out it waits for the end")?;
             self.states.lock()[file].written += 1;
             written(page);
+            Ok::<_, Error>(())
+        };
+        for &(page, file) in pages {
+            if pending.len() == REQUESTS {
+                wait_for_first(&mut pending)?;
+            }
+            let (zeros, range) = (Arc::clone(&self.zeros), 0..self.page_bytes as usize);
+            let write = self.file_system.drive().submit(self.offset(page), zeros, range, Durability::Cached)?;
+            pending.push_back((page, file, write));
+        }
+        while !pending.is_empty() {
+            wait_for_first(&mut pending)?;
         }
         self.flush_all()
     }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use tantalum_device::{AlignedBuffer, Device, Durability};
-use tantalum_rt::{Condvar, Mutex};
+use tantalum_device::{AlignedBuffer, Device, Durability, Result};
+use tantalum_rt::{Mutex, SharedRun};
 
 use super::xfs::Xfs;
-use crate::error::Result;
 
 /// Bytes that a change of a row adds: its redo and undo records (assumed; only how much a flush writes depends on it).
 pub const CHANGE_BYTES: u64 = 300;
@@ -19,45 +18,31 @@ pub struct Log {
     file_system: Xfs,
     zeros: AlignedBuffer,
     state: Mutex<State>,
-    flushed: Condvar,
+    flushes: SharedRun<Result<()>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     end: u64,
     flushed: u64,
-    is_flushing: bool,
 }
 
 impl Log {
     pub fn new(drive: Arc<dyn Device>) -> Self {
         let zeros = AlignedBuffer::zeroed(MOST_BYTES as usize);
-        Self { file_system: Xfs::new(drive, 1), zeros, state: Mutex::default(), flushed: Condvar::default() }
+        Self { file_system: Xfs::new(drive, 1), zeros, state: Mutex::default(), flushes: SharedRun::default() }
     }
 
     /// Adds changes, and waits until they are durable.
     pub fn commit(&self, bytes: u64) -> Result<()> {
-        let mut state = self.state.lock();
-        state.end += bytes;
-        let mine = state.end;
-        loop {
-            if state.flushed >= mine {
-                return Ok(());
-            }
-            if !state.is_flushing {
-                break;
-            }
-            self.flushed.wait(&mut state);
-        }
-        state.is_flushing = true;
-        let (from, to) = (state.flushed, state.end);
-        drop(state);
-        let result = self.write(from, to);
-        let mut state = self.state.lock();
-        state.is_flushing = false;
-        state.flushed = to;
-        self.flushed.notify_all();
-        result
+        self.state.lock().end += bytes;
+        let flush = || {
+            let State { end, flushed } = *self.state.lock();
+            self.write(flushed, end)?;
+            self.state.lock().flushed = end;
+            Ok(())
+        };
+        self.flushes.run(flush)
     }
 
     /// Writes the blocks of a range of the log, and flushes them.

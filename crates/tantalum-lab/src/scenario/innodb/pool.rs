@@ -59,6 +59,17 @@ struct Instance {
     evictions: u32,
     /// Whether it pays to look for a clean frame at the end of the list.
     try_scan: bool,
+    /// The frame at which the page cleaner goes on (`lru_hp`).
+    batch_at: u32,
+}
+
+/// What became of the oldest page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    Evicted,
+    /// It is being written from now on.
+    ToWrite(u32),
+    None,
 }
 
 /// What a task that wants a page finds.
@@ -85,7 +96,8 @@ impl Pool {
     /// An empty one, for a database of so many pages.
     pub fn new(frames: usize, pages: u64) -> Self {
         let list = List { newest: NONE, oldest: NONE, len: 0 };
-        let instance = Instance { young: list, old: list, free: Vec::new(), evictions: 0, try_scan: true };
+        let instance =
+            Instance { young: list, old: list, free: Vec::new(), evictions: 0, try_scan: true, batch_at: NONE };
         let mut instances = vec![instance; INSTANCES];
         for frame in (0..frames).rev() {
             instances[frame % INSTANCES].free.push(frame as u32);
@@ -210,11 +222,14 @@ impl Pool {
         }
     }
 
-    /// Evicts a clean page at the end of the list, or anywhere with `all`. Whether there was one.
+    /// Whether there may be a clean page near the end of the list: not if there was none when a task looked last, until the page cleaner
+    /// has been there.
+    pub fn is_worth_a_look(&self, instance: usize) -> bool {
+        self.instances[instance].try_scan
+    }
+
+    /// Evicts a clean page of the last `depth` of the list, or of all with `all`. Whether there was one.
     pub fn evict(&mut self, instance: usize, depth: usize, all: bool) -> bool {
-        if !all && !self.instances[instance].try_scan {
-            return false;
-        }
         let found =
             self.oldest_first(instance).take(if all { usize::MAX } else { depth }).find(|&id| self.is_clean(id));
         match found {
@@ -225,41 +240,64 @@ impl Pool {
         found.is_some()
     }
 
-    /// The oldest dirty page that is not being written: it is from now on.
-    pub fn begin_write_of_oldest(&mut self, instance: usize) -> Option<u32> {
-        let id = self.oldest_first(instance).find(|&id| self.can_write(id))?;
-        self.frames[id as usize].io = Io::Write;
-        Some(self.frames[id as usize].page)
+    /// Evicts the oldest page, if it is clean, or begins to write it; not those that are being read or written.
+    pub fn take_oldest(&mut self, instance: usize) -> Taken {
+        let oldest = self.oldest_first(instance).find(|&id| self.frames[id as usize].io == Io::None);
+        match oldest {
+            Some(id) if self.is_clean(id) => {
+                self.free_frame(instance, id);
+                Taken::Evicted
+            }
+            Some(id) => {
+                self.frames[id as usize].io = Io::Write;
+                Taken::ToWrite(self.frames[id as usize].page)
+            }
+            None => Taken::None,
+        }
     }
 
-    /// Evicts clean pages from the end of the list until `depth` frames are free, and begins to write the dirty ones on the way,
-    /// `most` of them.
-    pub fn begin_batch(&mut self, instance: usize, depth: usize, most: usize) -> Vec<u32> {
-        let (mut batch, mut at) = (Vec::new(), self.oldest(instance));
-        while at != NONE && batch.len() < most && self.free(instance) < depth {
-            let newer = self.newer_of(instance, at);
+    /// The page cleaner goes to the end of an instance's list.
+    pub fn begin_batches(&mut self, instance: usize) {
+        self.instances[instance].batch_at = self.oldest(instance);
+    }
+
+    /// Goes on from there: evicts clean pages until `depth` frames are free, and begins to write the dirty ones on the way, `most` of
+    /// them. `left` counts down the pages that it may do either to.
+    pub fn next_batch(&mut self, instance: usize, depth: usize, most: usize, left: &mut usize) -> Vec<u32> {
+        let mut batch = Vec::new();
+        while *left > 0 && batch.len() < most && self.free(instance) < depth {
+            let at = self.instances[instance].batch_at;
+            if at == NONE {
+                break;
+            }
+            self.instances[instance].batch_at = self.newer_of(instance, at);
             if self.is_clean(at) {
                 self.free_frame(instance, at);
             } else if self.can_write(at) {
                 self.frames[at as usize].io = Io::Write;
                 batch.push(self.frames[at as usize].page);
+            } else {
+                continue;
             }
-            at = newer;
+            *left -= 1;
         }
         batch
     }
 
-    /// A batch of an instance has ended.
-    pub fn end_batch(&mut self, instance: usize) {
-        self.instances[instance].try_scan = true;
+    /// The page cleaner leaves an instance.
+    pub fn end_batches(&mut self, instance: usize) {
+        let instance = &mut self.instances[instance];
+        (instance.try_scan, instance.batch_at) = (true, NONE);
     }
 
-    /// A page is written.
+    /// A page is written, and evicted.
     pub fn end_write(&mut self, page: u32) {
-        let frame = &mut self.frames[self.frame_of[page as usize] as usize];
+        let id = self.frame_of[page as usize];
+        let frame = &mut self.frames[id as usize];
         debug_assert!(frame.io == Io::Write && frame.is_dirty);
         (frame.io, frame.is_dirty) = (Io::None, false);
         self.dirty -= 1;
+        self.free_frame(Self::instance_of(page), id);
     }
 
     fn is_clean(&self, id: FrameId) -> bool {
@@ -333,6 +371,10 @@ impl Pool {
 
     fn unlink(&mut self, id: FrameId) {
         let Frame { page, newer, older, is_old, .. } = self.frames[id as usize];
+        let instance = Self::instance_of(page);
+        if self.instances[instance].batch_at == id {
+            self.instances[instance].batch_at = self.newer_of(instance, id);
+        }
         let list = self.list_of(page, is_old);
         list.len -= 1;
         if newer == NONE {
@@ -421,19 +463,28 @@ mod tests {
             assert_eq!(pool.touch(page(number), Use::Change, 1), Found::Here);
         }
         assert_eq!(pool.dirty(), 100);
-        assert!(!pool.evict(0, 1024, false) && !pool.evict(0, 1024, true), "none is clean");
-        let written = pool.begin_write_of_oldest(0).unwrap();
+        assert!(!pool.evict(0, 100, false) && !pool.evict(0, 100, true), "none is clean");
+        let Taken::ToWrite(written) = pool.take_oldest(0) else { panic!("the oldest is dirty") };
+        assert_eq!(written, page(0));
         assert_eq!(pool.touch(written, Use::Read, 2), Found::Here);
         assert_eq!(pool.touch(written, Use::Change, 2), Found::Busy, "it is being written");
         pool.end_write(written);
-        assert!(!pool.evict(0, 1024, false), "no task looks before a batch has ended");
-        pool.end_batch(0);
-        assert!(pool.evict(0, 1024, false) && pool.dirty() == 99);
-        let batch = pool.begin_batch(0, 1024, 10);
-        assert_eq!(batch.len(), 10);
+        assert_eq!((pool.free(0), pool.touch(written, Use::Read, 2)), (1, Found::Missing));
+        read(&mut pool, written, 3);
+        assert!(!pool.is_worth_a_look(0), "before the page cleaner has been there");
+        let mut left = 15;
+        pool.begin_batches(0);
+        let batch = pool.next_batch(0, 1024, 10, &mut left);
+        assert_eq!((batch.len(), left), (10, 5));
+        // One goes meanwhile, at which the page cleaner would have gone on.
+        assert_eq!(pool.take_oldest(0), Taken::ToWrite(page(11)));
+        pool.end_write(page(11));
         batch.iter().for_each(|&page| pool.end_write(page));
-        assert_eq!(pool.begin_batch(0, 5, 100).len(), 0, "those that were written are free now");
-        assert_eq!((pool.free(0), pool.dirty()), (5, 89));
+        assert_eq!(pool.next_batch(0, 1024, 10, &mut left), (12..17).map(page).collect::<Vec<_>>());
+        assert!(pool.next_batch(0, 1024, 10, &mut left).is_empty());
+        pool.end_batches(0);
+        assert!(pool.is_worth_a_look(0) && pool.evict(0, 100, false), "the one that was read");
+        assert_eq!((pool.free(0), pool.dirty()), (12, 88));
     }
 
     #[test]

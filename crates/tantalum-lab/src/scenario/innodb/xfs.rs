@@ -5,40 +5,38 @@
 //! and after, for all that wait meanwhile; and where nothing is to be logged it flushes the drive (`xfs_file_fsync` of Linux 3.6, whose
 //! timestamps have been logged since 3.4).
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use tantalum_device::{Device, Durability, SharedFlushes};
-use tantalum_rt::{Condvar, Mutex, now, sleep};
+use tantalum_device::{Device, Durability, Result, SharedFlushes};
+use tantalum_rt::{Mutex, SharedRun, now, sleep};
 
-use crate::{error::Result, micro::Fsync};
+use crate::micro::Fsync;
 
 /// A file system on a drive.
 pub struct Xfs {
     drive: Arc<dyn Device>,
     /// Where its log begins: behind the files.
     log_at: u64,
-    log: Mutex<Log>,
-    forced: Condvar,
-}
-
-#[derive(Debug)]
-struct Log {
-    /// Changes that were logged, and how many of them are on the drive.
-    changes: u64,
-    forced: u64,
-    is_forcing: bool,
-    writes: u64,
-    /// The tick after that of each file's last change; 0 before the first.
-    ticks: Vec<u64>,
+    /// Of each file, the tick after that of its last change; 0 before the first.
+    ticks: Mutex<Vec<u64>>,
+    forces: SharedRun<Result<()>>,
+    forced: AtomicU64,
 }
 
 impl Xfs {
     /// With so many files, on a drive whose end it takes for its log.
     pub fn new(drive: Arc<dyn Device>, files: usize) -> Self {
         let log_at = drive.capacity_bytes() - Fsync::JOURNAL_BYTES;
-        let log = Log { changes: 0, forced: 0, is_forcing: false, writes: 0, ticks: vec![0; files] };
         // The kernel's block layer lets callers that ask at the same time share a flush.
-        Self { drive: Arc::new(SharedFlushes::new(drive)), log_at, log: Mutex::new(log), forced: Condvar::default() }
+        let drive = Arc::new(SharedFlushes::new(drive));
+        let (ticks, forces, forced) = (Mutex::new(vec![0; files]), SharedRun::default(), AtomicU64::new(0));
+        Self { drive, log_at, ticks, forces, forced }
     }
 
     /// Bytes for files.
@@ -55,38 +53,16 @@ impl Xfs {
     pub fn fsync(&self, file: usize) -> Result<()> {
         sleep(Duration::from_nanos(Fsync::CALL_NS));
         let tick = now().as_nanos() / Fsync::TICK_NS + 1;
-        let mut log = self.log.lock();
-        if std::mem::replace(&mut log.ticks[file], tick) == tick {
-            drop(log);
-            return Ok(self.drive.flush()?);
-        }
-        log.changes += 1;
-        let mine = log.changes;
-        loop {
-            if log.forced >= mine {
-                return Ok(());
-            }
-            if !log.is_forcing {
-                break;
-            }
-            self.forced.wait(&mut log);
-        }
-        log.is_forcing = true;
-        let (changes, number) = (log.changes, log.writes);
-        log.writes += 1;
-        drop(log);
-        let result = self.force(number);
-        let mut log = self.log.lock();
-        (log.is_forcing, log.forced) = (false, changes);
-        self.forced.notify_all();
-        result
+        let is_logged = std::mem::replace(&mut self.ticks.lock()[file], tick) != tick;
+        if is_logged { self.forces.run(|| self.force()) } else { self.drive.flush() }
     }
 
-    fn force(&self, number: u64) -> Result<()> {
+    /// Writes the log to the next of its blocks.
+    fn force(&self) -> Result<()> {
         let blocks = Fsync::JOURNAL_BYTES / Fsync::BLOCK_BYTES;
-        let at = self.log_at + number % blocks * Fsync::BLOCK_BYTES;
+        let at = self.log_at + self.forced.fetch_add(1, Ordering::Relaxed) % blocks * Fsync::BLOCK_BYTES;
         self.drive.flush()?;
         self.drive.write(at, &[&[0; Fsync::BLOCK_BYTES as usize]], Durability::Cached)?;
-        Ok(self.drive.flush()?)
+        self.drive.flush()
     }
 }
