@@ -9,8 +9,8 @@ use crate::finding::{Basis, Bound, Comparison, Findings};
 pub enum Agreement {
     /// Not more than 10 %, or within a published range or bound.
     Within10,
-    /// Not more than 20 %.
-    Within20,
+    /// Not more than 25 %.
+    Within25,
     /// More.
     Beyond,
 }
@@ -20,8 +20,8 @@ pub enum Agreement {
 pub struct Count {
     /// Of [`Agreement::Within10`].
     pub within_10: usize,
-    /// Of [`Agreement::Within20`].
-    pub within_20: usize,
+    /// Of [`Agreement::Within25`].
+    pub within_25: usize,
     /// Of [`Agreement::Beyond`].
     pub beyond: usize,
 }
@@ -33,7 +33,7 @@ pub struct Count {
 ///
 /// let rate = Comparison::new("durassd", Bound::Value(225.0), 248.0, "IOPS", Basis::Predicted);
 /// let tally = Tally::of(&Findings { comparisons: vec![rate], ..Findings::default() });
-/// assert_eq!((tally.numbers(), tally.worst()), (1, Some(Agreement::Within20)));
+/// assert_eq!((tally.numbers(), tally.worst()), (1, Some(Agreement::Within25)));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
@@ -58,7 +58,7 @@ impl Comparison {
         let off = self.deviation()?.abs() - 1e-9;
         Some(match off {
             _ if off <= 0.1 => Agreement::Within10,
-            _ if off <= 0.2 => Agreement::Within20,
+            _ if off <= 0.25 => Agreement::Within25,
             _ => Agreement::Beyond,
         })
     }
@@ -67,13 +67,13 @@ impl Comparison {
 impl Count {
     /// All of them.
     pub fn all(&self) -> usize {
-        self.within_10 + self.within_20 + self.beyond
+        self.within_10 + self.within_25 + self.beyond
     }
 
     fn add(&mut self, agreement: Agreement) {
         *match agreement {
             Agreement::Within10 => &mut self.within_10,
-            Agreement::Within20 => &mut self.within_20,
+            Agreement::Within25 => &mut self.within_25,
             Agreement::Beyond => &mut self.beyond,
         } += 1;
     }
@@ -82,7 +82,7 @@ impl Count {
 impl AddAssign for Count {
     fn add_assign(&mut self, other: Self) {
         self.within_10 += other.within_10;
-        self.within_20 += other.within_20;
+        self.within_25 += other.within_25;
         self.beyond += other.beyond;
     }
 }
@@ -118,6 +118,13 @@ impl Tally {
         self.count().all()
     }
 
+    /// Numbers that no parameter was chosen by.
+    pub fn predicted(&self) -> Count {
+        let mut count = self.predicted_values;
+        count += self.predicted_bounds;
+        count
+    }
+
     /// How many of these parameters were chosen by.
     pub fn fitted(&self) -> usize {
         self.fitted_values.all() + self.fitted_bounds.all()
@@ -129,7 +136,7 @@ impl Tally {
         let count = self.count();
         match () {
             () if count.beyond > 0 || self.holding < self.statements => Some(Agreement::Beyond),
-            () if count.within_20 > 0 => Some(Agreement::Within20),
+            () if count.within_25 > 0 => Some(Agreement::Within25),
             () if count.within_10 > 0 || self.statements > 0 => Some(Agreement::Within10),
             () => None,
         }
@@ -162,9 +169,9 @@ mod tests {
         for (measured, expected) in [
             (11.0, Agreement::Within10),
             (9.0, Agreement::Within10),
-            (11.1, Agreement::Within20),
-            (8.0, Agreement::Within20),
-            (12.1, Agreement::Beyond),
+            (11.1, Agreement::Within25),
+            (7.5, Agreement::Within25),
+            (12.6, Agreement::Beyond),
             (f64::INFINITY, Agreement::Beyond),
             (f64::NAN, Agreement::Beyond),
         ] {
@@ -188,12 +195,12 @@ mod tests {
         };
         let tally = Tally::of(&findings);
         assert_eq!((tally.numbers(), tally.fitted(), tally.statements), (4, 2, 0));
-        assert_eq!(tally.count(), Count { within_10: 2, within_20: 1, beyond: 1 });
-        assert_eq!((tally.predicted_bounds.beyond, tally.predicted_values.within_20), (1, 1));
+        assert_eq!(tally.count(), Count { within_10: 2, within_25: 1, beyond: 1 });
+        assert_eq!((tally.predicted_bounds.beyond, tally.predicted_values.within_25), (1, 1));
         assert_eq!(tally.worst(), Some(Agreement::Beyond));
         findings.comparisons.truncate(2);
         findings.statements = vec![Statement::new("", true, "")];
-        assert_eq!(Tally::of(&findings).worst(), Some(Agreement::Within20));
+        assert_eq!(Tally::of(&findings).worst(), Some(Agreement::Within25));
         findings.statements.push(Statement::new("", false, ""));
         assert_eq!(Tally::of(&findings).worst(), Some(Agreement::Beyond), "a statement that does not hold");
         let mut both = tally;

@@ -59,7 +59,7 @@ fn verdict(tally: &Tally) -> Element {
         None => ("", "nothing to compare".to_owned()),
         Some(Agreement::Within10) if tally.numbers() == 0 => ("good", "as stated".to_owned()),
         Some(Agreement::Within10) => ("good", "within 10 %".to_owned()),
-        Some(Agreement::Within20) => ("fair", "within 20 %".to_owned()),
+        Some(Agreement::Within25) => ("fair", "within 25 %".to_owned()),
         Some(Agreement::Beyond) if count.beyond == 0 => {
             ("poor", counted(failing, "statement fails", "statements fail"))
         }
@@ -112,7 +112,7 @@ mod tests {
             (&[][..], &[][..], "nothing to compare"),
             (&[], &[true], "as stated"),
             (&[1.05], &[true], "within 10 %"),
-            (&[1.05, 0.85], &[], "within 20 %"),
+            (&[1.05, 0.85], &[], "within 25 %"),
             (&[1.05, 0.5], &[true], "1 of 2 off"),
             (&[1.05], &[true, false], "1 statement fails"),
             (&[0.1, 3.0], &[false, false], "2 of 2 off, 2 statements"),

@@ -3,12 +3,10 @@
 use tantalum_report::plot::{Ratio, Ratios};
 
 use crate::{
+    agreement::Tally,
     finding::{Basis, Comparison},
     runs::Run,
 };
-
-/// What is not further off agrees: a goal of this project.
-const NEAR: f64 = 0.25;
 
 /// A row for each result, in the order given.
 pub(super) fn ratios(title: &str, runs: &[&Run]) -> Ratios {
@@ -27,20 +25,12 @@ fn ratio(comparison: &Comparison) -> Option<Ratio> {
 
 /// How many numbers and statements agree, in a sentence.
 pub(super) fn agreement(runs: &[&Run]) -> String {
-    let comparisons = runs.iter().flat_map(|run| &run.findings.comparisons);
-    let predicted: Vec<f64> = comparisons
-        .filter(|comparison| comparison.basis == Basis::Predicted)
-        .filter_map(Comparison::deviation)
-        .map(f64::abs)
-        .collect();
-    // As much more as floating point may add to a number that is on the edge.
-    let near = predicted.iter().filter(|&&off| off <= NEAR + 1e-9).count();
-    let statements: Vec<bool> =
-        runs.iter().flat_map(|run| &run.findings.statements).map(|statement| statement.holds).collect();
-    let holding = statements.iter().filter(|&&holds| holds).count();
-    let numbers = format!("{near} of {} predicted numbers come within {} %", predicted.len(), NEAR * 100.0);
-    let statements = format!("{holding} of {} statements hold", statements.len());
-    format!("{numbers}, {statements}.")
+    let mut tally = Tally::default();
+    runs.iter().for_each(|run| tally += Tally::of(&run.findings));
+    let predicted = tally.predicted();
+    let (near, numbers) = (predicted.all() - predicted.beyond, predicted.all());
+    let Tally { holding, statements, .. } = tally;
+    format!("{near} of {numbers} predicted numbers come within 25 %, {holding} of {statements} statements hold.")
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ fn deviation(comparison: &Comparison) -> Html {
     };
     let class = match agreement {
         Agreement::Within10 => "good",
-        Agreement::Within20 => "fair",
+        Agreement::Within25 => "fair",
         Agreement::Beyond => "poor",
     };
     let says = match comparison.published {

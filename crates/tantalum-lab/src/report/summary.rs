@@ -18,14 +18,14 @@ pub(super) fn summary(runs: &[&Run]) -> Html {
     tallies.iter().for_each(|&tally| all += tally);
     let like = |wanted| tallies.iter().filter(|tally| tally.worst() == wanted).count();
     let [close, near, off] =
-        [Agreement::Within10, Agreement::Within20, Agreement::Beyond].map(|wanted| like(Some(wanted)));
+        [Agreement::Within10, Agreement::Within25, Agreement::Beyond].map(|wanted| like(Some(wanted)));
     Html::default()
         .and(element("h1").with("Tantalum lab report"))
         .and(element("p").class("lead").with(lead(runs)))
         .and(tiles(&[
             (runs.iter().filter(is_published).count(), published::all().len(), "published results run here"),
             (close, runs.len(), "come within 10 %, every number and statement"),
-            (near, runs.len(), "come within 20 %"),
+            (near, runs.len(), "come within 25 %"),
             (off, runs.len(), "have a number further off, or a statement that fails"),
             (all.holding, all.statements, "statements about order and shape hold"),
             (all.fitted(), all.numbers(), "numbers are fitted; the others are predicted"),
@@ -111,14 +111,14 @@ fn numbers(all: &Tally) -> Html {
             0 => "-".to_owned(),
             all => format!("{part} ({:.0} %)", part as f64 / all as f64 * 100.0),
         };
-        let counts = [count.all().to_string(), of(count.within_10), of(count.within_20), of(count.beyond)];
+        let counts = [count.all().to_string(), of(count.within_10), of(count.within_25), of(count.beyond)];
         [what.to_owned()].into_iter().chain(counts).map(Html::from).collect()
     };
     let columns = [
         ("", Column::Text),
         ("count", Column::Number),
         ("within 10 % or inside", Column::Number),
-        ("10 to 20 % off", Column::Number),
+        ("10 to 25 % off", Column::Number),
         ("further off", Column::Number),
     ];
     Html::from(element("h4").with("Every number that has a published one beside it"))
@@ -146,7 +146,7 @@ fn overview(runs: &[&Run], tallies: &[Tally]) -> Html {
     Html::from(element("h4").with("Result by result"))
         .and(table(&columns, runs.iter().zip(tallies).map(row)))
         .and(element("p").class("small soft extra").with(
-            "Each dot is a number; hollow ones are fitted. The line is the published number, the bands are 10 % and 20 % around it.",
+            "Each dot is a number; hollow ones are fitted. The line is the published number, the bands are 10 % and 25 % around it.",
         ))
 }
 

@@ -11,7 +11,7 @@ const SIZE: Size = Size { width: 180, height: 20 };
 /// Ratios beyond this factor are drawn at the edge.
 const EDGE: f64 = 3.0;
 
-/// Dots for ratios around 1 on a logarithmic scale from a third to three, with bands of 10 % and 20 %. Each ratio comes
+/// Dots for ratios around 1 on a logarithmic scale from a third to three, with bands of 10 % and 25 %. Each ratio comes
 /// with whether its dot is hollow; what lies beyond the scale is an arrow at its edge.
 ///
 /// ```
@@ -28,7 +28,7 @@ pub fn strip(label: &str, ratios: &[(f64, bool)]) -> Html {
         "<svg class=\"plot strip\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" aria-label=\"{label}\">"
     );
     // Writing into a string does not fail.
-    for share in [0.2, 0.1] {
+    for share in [0.25, 0.1] {
         let (from, to) = (place(1.0 - share), place(1.0 + share));
         let _ = write!(
             svg,

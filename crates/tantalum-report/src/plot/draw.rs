@@ -1,12 +1,12 @@
 //! Drawing: what stands where, as SVG.
 
-use std::{collections::HashSet, fmt::Write};
+use std::collections::HashSet;
 
 use super::{
     Mark, Plot, Scale, Series, Size,
     axis::{Placed, text_width},
     legend::{self, Legend, ROW, SAMPLE, Sample},
-    style,
+    svg::Svg,
 };
 use crate::html::escape;
 
@@ -42,8 +42,17 @@ pub(super) fn svg(plot: &Plot, size: Size, is_alone: bool) -> Option<String> {
     let below = Below::of(plot, (right - left) / x.marks.len().max(1) as f64);
     let bottom = height - below.height - 20.0;
     let y = Placed::vertical(&plot.y, &ys, bottom, top);
-    let mut drawing = Drawing { plot, x, y, left, right, top, bottom, width, svg: String::new() };
-    drawing.open(size, is_alone);
+    let mut drawing = Drawing {
+        plot,
+        x,
+        y,
+        left,
+        right,
+        top,
+        bottom,
+        width,
+        svg: Svg::new(size.width, height, &plot.title, is_alone),
+    };
     drawing.legend(&rows, title);
     drawing.grid(&below);
     drawing.bars();
@@ -51,7 +60,7 @@ pub(super) fn svg(plot: &Plot, size: Size, is_alone: bool) -> Option<String> {
     if legend.labels_ends {
         drawing.labels();
     }
-    Some(drawing.svg + "</svg>")
+    Some(drawing.svg.end())
 }
 
 /// The labels below the plot.
@@ -108,44 +117,18 @@ struct Drawing<'a> {
     top: f64,
     bottom: f64,
     width: f64,
-    svg: String,
+    svg: Svg,
 }
 
 impl Drawing<'_> {
-    /// Writing into a string does not fail.
-    fn write(&mut self, text: std::fmt::Arguments<'_>) {
-        let _ = self.svg.write_fmt(text);
-    }
-
-    fn open(&mut self, Size { width, height }: Size, is_alone: bool) {
-        let title = escape(&self.plot.title);
-        let name = if is_alone { "xmlns=\"http://www.w3.org/2000/svg\" " } else { "" };
-        self.write(format_args!(
-            "<svg {name}class=\"plot\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
-             aria-label=\"{title}\">"
-        ));
-        if is_alone {
-            let (style, alone) = (style::STYLE, style::ALONE);
-            self.write(format_args!("<style>{style}{alone}</style>"));
-            self.text("title", 0.0, 17.0, "start", &self.plot.title.clone());
-        }
-    }
-
-    fn text(&mut self, class: &str, x: f64, y: f64, anchor: &str, text: &str) {
-        let text = escape(text);
-        self.write(format_args!(
-            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
-        ));
-    }
-
     fn legend(&mut self, rows: &[Vec<(f64, legend::Entry)>], top: f64) {
         for (number, row) in rows.iter().enumerate() {
             let y = top + number as f64 * ROW + 13.0;
             for (x, entry) in row {
-                self.write(format_args!("<g class=\"{}\">", entry.class));
+                self.svg.write(format_args!("<g class=\"{}\">", entry.class));
                 self.sample(entry.sample, *x, y - 4.0);
-                self.svg.push_str("</g>");
-                self.text("", x + SAMPLE, y, "start", &entry.text);
+                self.svg.write(format_args!("</g>"));
+                self.svg.text("", x + SAMPLE, y, "start", &entry.text);
             }
         }
     }
@@ -154,14 +137,14 @@ impl Drawing<'_> {
         match mark {
             Mark::Line => {
                 let dashed = if is_published { " dashed" } else { "" };
-                self.write(format_args!("<path class=\"line{dashed}\" d=\"M{x:.1} {y:.1}h18\"/>"));
+                self.svg.write(format_args!("<path class=\"line{dashed}\" d=\"M{x:.1} {y:.1}h18\"/>"));
                 self.point(shape, is_published, x + 9.0, y, "");
             }
             Mark::Dots => self.point(0, is_published, x + 9.0, y, ""),
             Mark::Bars => {
                 let class = if is_published { "hollow" } else { "bar" };
                 let y = y - 5.0;
-                self.write(format_args!(
+                self.svg.write(format_args!(
                     "<rect class=\"{class}\" x=\"{:.1}\" y=\"{y:.1}\" width=\"11\" height=\"11\"/>",
                     x + 4.0
                 ));
@@ -179,10 +162,10 @@ impl Drawing<'_> {
             _ => format!("M{x:.1} {:.1}l4 4l-4 4l-4 -4z", y - 4.0),
         };
         if says.is_empty() {
-            self.write(format_args!("<path class=\"{class}\" d=\"{outline}\"/>"));
+            self.svg.write(format_args!("<path class=\"{class}\" d=\"{outline}\"/>"));
         } else {
             let says = escape(says);
-            self.write(format_args!("<path class=\"{class}\" d=\"{outline}\"><title>{says}</title></path>"));
+            self.svg.write(format_args!("<path class=\"{class}\" d=\"{outline}\"><title>{says}</title></path>"));
         }
     }
 
@@ -191,22 +174,22 @@ impl Drawing<'_> {
         let plot = self.plot;
         for value in self.y.marks.clone() {
             let y = self.y.place(value);
-            self.write(format_args!("<path class=\"grid\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>"));
-            self.text("soft", left - 7.0, y + 4.0, "end", &plot.y.write(value));
+            self.svg.write(format_args!("<path class=\"grid\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>"));
+            self.svg.text("soft", left - 7.0, y + 4.0, "end", &plot.y.write(value));
         }
         for (number, value) in self.x.marks.clone().into_iter().enumerate() {
             let x = self.x.place(value);
             match below.lines.get(number) {
                 None => {
-                    self.write(format_args!("<path class=\"grid\" d=\"M{x:.1} {top:.1}V{bottom:.1}\"/>"));
+                    self.svg.write(format_args!("<path class=\"grid\" d=\"M{x:.1} {top:.1}V{bottom:.1}\"/>"));
                     let text = plot.x.write(value);
-                    self.text("soft", self.within(x, &text), bottom + LINE + 1.0, "middle", &text);
+                    self.svg.text("soft", self.within(x, &text), bottom + LINE + 1.0, "middle", &text);
                 }
                 Some(lines) if below.is_slanted => {
                     // A name that slants down to the left must not reach beyond the side.
                     let room = (x - 8.0) * std::f64::consts::SQRT_2;
                     let (y, text) = (bottom + 14.0, escape(&legend::cut(&lines.concat(), room)));
-                    self.write(format_args!(
+                    self.svg.write(format_args!(
                         "<text class=\"soft\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"end\" \
                          transform=\"rotate(-45 {x:.1} {y:.1})\">{text}</text>"
                     ));
@@ -214,17 +197,23 @@ impl Drawing<'_> {
                 Some(lines) => {
                     for (line, text) in lines.iter().enumerate() {
                         let y = bottom + LINE * (line + 1) as f64 + 1.0;
-                        self.text("soft", self.within(x, text), y, "middle", text);
+                        self.svg.text("soft", self.within(x, text), y, "middle", text);
                     }
                 }
             }
         }
         let base = self.y.base();
-        self.write(format_args!("<path class=\"base\" d=\"M{left:.1} {base:.1}H{right:.1}\"/>"));
+        self.svg.write(format_args!("<path class=\"base\" d=\"M{left:.1} {base:.1}H{right:.1}\"/>"));
         let all = self.width;
-        self.text("", 0.0, top - 10.0, "start", &legend::cut(&plot.y.title, all));
+        self.svg.text("", 0.0, top - 10.0, "start", &legend::cut(&plot.y.title, all));
         let title = legend::cut(&plot.x.title, all);
-        self.text("", self.within(f64::midpoint(left, right), &title), bottom + below.height + 14.0, "middle", &title);
+        self.svg.text(
+            "",
+            self.within(f64::midpoint(left, right), &title),
+            bottom + below.height + 14.0,
+            "middle",
+            &title,
+        );
     }
 
     /// The middle of a text that is to be at `x`, unless it would reach beyond the sides.
@@ -252,13 +241,13 @@ impl Drawing<'_> {
         for (number, series) in bars.iter().enumerate() {
             let offset = (number as f64 - bars.len() as f64 / 2.0) * wide;
             let colour = legend::class(legend::colour(plot, &series.name));
-            self.write(format_args!("<g class=\"{colour}\">"));
+            self.svg.write(format_args!("<g class=\"{colour}\">"));
             for &(x, value) in series.points.iter().filter(|point| plot.x.has(point.0) && plot.y.has(point.1)) {
                 let (x, y) = (self.x.place(x) + offset, self.y.place(value));
                 let (class, inset) = if series.is_published { ("hollow", 1.5) } else { ("bar", 1.0) };
                 let (top, high) = (y.min(base), (y - base).abs());
                 let says = escape(&self.says(series, (x, value)));
-                self.write(format_args!(
+                self.svg.write(format_args!(
                     "<rect class=\"{class}\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{high:.1}\">\
                      <title>{says}</title></rect>",
                     x + inset,
@@ -266,10 +255,10 @@ impl Drawing<'_> {
                 ));
                 let label = plot.y.write(value);
                 if text_width(&label) <= wide + 6.0 {
-                    self.text("", x + wide / 2.0, top - 4.0, "middle", &label);
+                    self.svg.text("", x + wide / 2.0, top - 4.0, "middle", &label);
                 }
             }
-            self.svg.push_str("</g>");
+            self.svg.write(format_args!("</g>"));
         }
     }
 
@@ -279,15 +268,15 @@ impl Drawing<'_> {
         let points: Vec<(f64, f64)> =
             series.points.iter().copied().filter(|&(x, y)| plot.x.has(x) && plot.y.has(y)).collect();
         let places: Vec<(f64, f64)> = points.iter().map(|&(x, y)| (self.x.place(x), self.y.place(y))).collect();
-        self.write(format_args!("<g class=\"{}\">", legend::class(shape)));
+        self.svg.write(format_args!("<g class=\"{}\">", legend::class(shape)));
         if series.mark == Mark::Line {
             let dashed = if series.is_published { " dashed" } else { "" };
-            self.write(format_args!("<path class=\"line{dashed}\" d=\""));
+            self.svg.write(format_args!("<path class=\"line{dashed}\" d=\""));
             for (number, (x, y)) in places.iter().enumerate() {
                 let step = if number == 0 { 'M' } else { 'L' };
-                self.write(format_args!("{step}{x:.1} {y:.1}"));
+                self.svg.write(format_args!("{step}{x:.1} {y:.1}"));
             }
-            self.svg.push_str("\"/>");
+            self.svg.write(format_args!("\"/>"));
         }
         if points.len() <= MARKED {
             for (&point, &(x, y)) in points.iter().zip(&places) {
@@ -295,18 +284,18 @@ impl Drawing<'_> {
                 self.point(shape, series.is_published, x, y, &says);
             }
         } else if series.mark == Mark::Dots {
-            self.svg.push_str("<path class=\"dots\" d=\"");
+            self.svg.write(format_args!("<path class=\"dots\" d=\""));
             // Dots on the same pixel are one.
             let mut drawn = HashSet::new();
             for (x, y) in places {
                 let (x, y) = (x.round() as i64, y.round() as i64);
                 if drawn.insert((x, y)) {
-                    self.write(format_args!("M{x} {y}h0"));
+                    self.svg.write(format_args!("M{x} {y}h0"));
                 }
             }
-            self.svg.push_str("\"/>");
+            self.svg.write(format_args!("\"/>"));
         }
-        self.svg.push_str("</g>");
+        self.svg.write(format_args!("</g>"));
     }
 
     /// Names at the ends of lines, moved apart, and joined with their ends where they had to move.
@@ -327,15 +316,15 @@ impl Drawing<'_> {
         legend::spread(&mut heights, self.top, self.bottom);
         for ((name, x, y), height) in ends.into_iter().zip(heights) {
             let from = self.right + 18.0;
-            self.write(format_args!("<g class=\"{}\">", legend::class(legend::colour(plot, name))));
+            self.svg.write(format_args!("<g class=\"{}\">", legend::class(legend::colour(plot, name))));
             if (y - height).abs() > 3.0 || self.right - x > 3.0 {
                 let (x, bend) = (x + 5.0, self.right + 8.0);
-                self.write(format_args!(
+                self.svg.write(format_args!(
                     "<path class=\"lead\" d=\"M{x:.1} {y:.1}L{bend:.1} {y:.1}L{from:.1} {height:.1}\"/>"
                 ));
             }
-            self.text("", from + 3.0, height + 4.0, "start", name);
-            self.svg.push_str("</g>");
+            self.svg.text("", from + 3.0, height + 4.0, "start", name);
+            self.svg.write(format_args!("</g>"));
         }
     }
 }

@@ -7,6 +7,7 @@ mod draw;
 mod legend;
 mod ratios;
 mod style;
+mod svg;
 
 use serde::{Deserialize, Serialize};
 

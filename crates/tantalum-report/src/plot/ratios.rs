@@ -1,14 +1,6 @@
 //! Many ratios at a glance: a row of dots for each subject.
 
-use std::fmt::Write;
-
-use super::{
-    Size,
-    axis::text_width,
-    legend,
-    style::{ALONE, STYLE},
-};
-use crate::html::escape;
+use super::{Size, axis::text_width, legend, svg::Svg};
 
 /// Ratios beyond this factor are arrows at the edge.
 const EDGE: f64 = 10.0;
@@ -77,7 +69,7 @@ impl Ratios {
         self.svg(Size::WIDE.width, true)
     }
 
-    /// As an element of a page that has [`STYLE`] and shows the title itself, so many pixels wide; `None` if there are no
+    /// As an element of a page that has [`STYLE`](super::STYLE) and shows the title itself, so many pixels wide; `None` if there are no
     /// ratios.
     pub fn to_inline_svg(&self, width: u32) -> Option<String> {
         self.svg(width, false)
@@ -92,28 +84,18 @@ impl Ratios {
         let height = bottom + SCALE;
         let widest = self.rows.iter().map(|(label, _)| text_width(label)).fold(0.0, f64::max);
         let left = widest.min(f64::from(width) * 0.45) + 12.0;
-        let mut drawing =
-            Drawing { left, right: f64::from(width) - 12.0, top, bottom, svg: String::with_capacity(1 << 14) };
-        let name = if is_alone { "xmlns=\"http://www.w3.org/2000/svg\" " } else { "" };
-        let title = escape(&self.title);
-        drawing.write(format_args!(
-            "<svg {name}class=\"plot\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
-             aria-label=\"{title}\">"
-        ));
-        if is_alone {
-            drawing.write(format_args!("<style>{STYLE}{ALONE}</style>"));
-            drawing.text("title", 0.0, 17.0, "start", &self.title);
-        }
+        let svg = Svg::new(width, height, &self.title, is_alone);
+        let mut drawing = Drawing { left, right: f64::from(width) - 12.0, top, bottom, svg };
         drawing.legend();
         drawing.scale(&self.axis);
         for (number, (label, ratios)) in self.rows.iter().enumerate() {
             let middle = top + (number as f64 + 0.5) * ROW;
-            drawing.text("", left - 12.0, middle + 4.0, "end", &legend::cut(label, left - 12.0));
+            drawing.svg.text("", left - 12.0, middle + 4.0, "end", &legend::cut(label, left - 12.0));
             for ratio in ratios {
                 drawing.dot(*ratio, middle);
             }
         }
-        Some(drawing.svg + "</svg>")
+        Some(drawing.svg.end())
     }
 }
 
@@ -122,22 +104,10 @@ struct Drawing {
     right: f64,
     top: f64,
     bottom: f64,
-    svg: String,
+    svg: Svg,
 }
 
 impl Drawing {
-    fn write(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing into a string does not fail.
-        let _ = self.svg.write_fmt(text);
-    }
-
-    fn text(&mut self, class: &str, x: f64, y: f64, anchor: &str, text: &str) {
-        let text = escape(text);
-        self.write(format_args!(
-            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
-        ));
-    }
-
     /// Where a ratio lies.
     fn place(&self, ratio: f64) -> f64 {
         let middle = f64::midpoint(self.left, self.right);
@@ -149,17 +119,17 @@ impl Drawing {
         let mut x = self.left;
         for (name, is_hollow) in [("predicted", false), ("fitted", true)] {
             self.disc(x + 4.0, y - 4.0, is_hollow);
-            self.text("soft", x + 12.0, y, "start", name);
+            self.svg.text("soft", x + 12.0, y, "start", name);
             x += 12.0 + text_width(name) + 16.0;
         }
-        self.text("soft", self.right, y, "end", "bands: 10 % and 25 %");
+        self.svg.text("soft", self.right, y, "end", "bands: 10 % and 25 %");
     }
 
     fn scale(&mut self, axis: &str) {
         let (top, bottom) = (self.top, self.bottom);
         for share in BANDS {
             let (from, to) = (self.place(1.0 - share), self.place(1.0 + share));
-            self.write(format_args!(
+            self.svg.write(format_args!(
                 "<rect fill=\"currentColor\" fill-opacity=\"0.08\" x=\"{from:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
                 to - from,
                 bottom - top
@@ -168,10 +138,10 @@ impl Drawing {
         for (mark, says) in [(0.1, "0.1"), (0.2, "0.2"), (0.5, "0.5"), (1.0, "1"), (2.0, "2"), (5.0, "5"), (10.0, "10")]
         {
             let (x, class) = (self.place(mark), if mark == 1.0 { "base" } else { "grid" });
-            self.write(format_args!("<path class=\"{class}\" d=\"M{x:.1} {top:.1}V{bottom:.1}\"/>"));
-            self.text("soft", x, bottom + 15.0, "middle", says);
+            self.svg.write(format_args!("<path class=\"{class}\" d=\"M{x:.1} {top:.1}V{bottom:.1}\"/>"));
+            self.svg.text("soft", x, bottom + 15.0, "middle", says);
         }
-        self.text("soft", f64::midpoint(self.left, self.right), bottom + 31.0, "middle", axis);
+        self.svg.text("soft", f64::midpoint(self.left, self.right), bottom + 31.0, "middle", axis);
     }
 
     fn dot(&mut self, Ratio { value, is_hollow }: Ratio, middle: f64) {
@@ -184,13 +154,13 @@ impl Drawing {
             edge(self.left + 5.0, -6.0)
         };
         let class = if is_hollow { "hollow" } else { "mark" };
-        self.write(format_args!("<path class=\"{class}\" d=\"{arrow}\"/>"));
+        self.svg.write(format_args!("<path class=\"{class}\" d=\"{arrow}\"/>"));
     }
 
     fn disc(&mut self, x: f64, y: f64, is_hollow: bool) {
         let class = if is_hollow { "hollow" } else { "mark" };
         // Those that lie on each other are darker.
-        self.write(format_args!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" opacity=\"0.7\"/>"));
+        self.svg.write(format_args!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" opacity=\"0.7\"/>"));
     }
 }
 
@@ -216,7 +186,8 @@ mod tests {
 
     #[test]
     fn equal_factors_are_as_far_from_one() {
-        let drawing = Drawing { left: 100.0, right: 500.0, top: 0.0, bottom: 10.0, svg: String::new() };
+        let drawing =
+            Drawing { left: 100.0, right: 500.0, top: 0.0, bottom: 10.0, svg: Svg::new(600, 50.0, "", false) };
         let [half, one, two] = [0.5, 1.0, 2.0].map(|ratio| drawing.place(ratio));
         assert!((one - half - (two - one)).abs() < 1e-9 && one == 300.0, "{half} {one} {two}");
     }
