@@ -144,7 +144,7 @@ const SEGMENTS_TO_CHOOSE_FROM: u64 = 256;
 /// Placement handles for each of the six streams of pages, the map, and what is written over in its place: with fewer, streams share them.
 const HANDLES_LEAST: u32 = 8;
 /// The longest segment.
-const SEGMENT_MOST: u64 = 64 << 20;
+const SEGMENT_MOST: u64 = 2 << 30;
 /// Segments that a log-structured store writes to by turns with two streams: of new pages, of moved ones, and of its map.
 const OPEN_SEGMENTS: u32 = 3;
 

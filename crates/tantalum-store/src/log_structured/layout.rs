@@ -28,8 +28,8 @@ pub const SLOTS: u64 = 2;
 const SEGMENT_PAGES_MIN: usize = 8;
 /// Zones that are partly written at a time, at least: of new pages, of moved ones, and of the map.
 const ACTIVE_ZONES_MIN: u32 = 3;
-/// Longer segments would only make cleaning coarser.
-const SEGMENT_BYTES_MAX: usize = 64 << 20;
+/// Opening after a crash reads what is left of the open segments, and what was appended to four.
+const SEGMENT_BYTES_MAX: usize = 2 << 30;
 /// Parts of the device that live pages may take, in percent.
 const FILL_PERCENTS: std::ops::RangeInclusive<u32> = 10..=95;
 

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{Error, PageId, Result, error, page::header};
 
-/// Blocks of the map that are read at once, where they lie one behind the other.
+/// Blocks that are read at once, where they lie one behind the other.
 const RUN_BLOCKS: usize = 64;
 
 /// Finds where everything is.
@@ -219,19 +219,13 @@ impl Recovery<'_> {
 
     /// Nothing may follow where a stream ends: of appends under way there is one.
     fn expect_end(&self, stream: Stream, session: u64, at: Position, segments: u32) -> Result<()> {
-        let rest = (at.block + 1..self.layout.segment_blocks()).map(|block| (at.segment, block));
-        let next = (at.next < segments).then_some((at.next, 0));
-        let rest_blocks = self.layout.segment_blocks() - at.block;
-        let mut bytes = AlignedBuffer::zeroed(rest_blocks as usize * BLOCK_BYTES);
-        self.io.device.read(self.layout.place(at.segment, at.block).offset(), &mut bytes)?;
-        let of_segment = rest.zip(bytes.chunks_exact(BLOCK_BYTES).skip(1)).filter_map(|((segment, block), bytes)| {
-            let found = Summary::decode(bytes, self.io.database, self.layout.page_units());
-            found.filter(|found| (found.segment, found.block) == (segment, block))
-        });
-        let of_next = next.map(|(segment, block)| self.io.summary_at(segment, block)).transpose()?.flatten();
         let is_later =
             |found: &Summary| found.stream == stream && found.session == session && found.sequence > at.after;
-        match of_segment.chain(of_next).find(is_later) {
+        let mut later = self.find_summary(at.segment, at.block + 1, is_later)?;
+        if later.is_none() && at.next < segments {
+            later = self.io.summary_at(at.next, 0)?.filter(is_later);
+        }
+        match later {
             None => Ok(()),
             Some(later) => Err(error::superblock(
                 self.io.device.name(),
@@ -244,6 +238,23 @@ impl Recovery<'_> {
                 ),
             )),
         }
+    }
+
+    /// The first summary of a segment, from a block on, that is looked for.
+    fn find_summary(&self, segment: u32, from: u32, is_it: impl Fn(&Summary) -> bool) -> Result<Option<Summary>> {
+        let end = self.layout.segment_blocks();
+        for first in (from..end).step_by(RUN_BLOCKS) {
+            let mut bytes = AlignedBuffer::zeroed((end - first).min(RUN_BLOCKS as u32) as usize * BLOCK_BYTES);
+            self.io.device.read(self.layout.place(segment, first).offset(), &mut bytes)?;
+            let summaries = (first..).zip(bytes.chunks_exact(BLOCK_BYTES)).filter_map(|(block, bytes)| {
+                let found = Summary::decode(bytes, self.io.database, self.layout.page_units());
+                found.filter(|found| (found.segment, found.block) == (segment, block))
+            });
+            if let Some(found) = summaries.into_iter().find(&is_it) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 }
 

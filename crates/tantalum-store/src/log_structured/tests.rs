@@ -446,6 +446,26 @@ fn damage_appends(compression: PageCompression) {
 }
 
 #[test]
+fn all_of_a_long_segment_is_looked_through_for_appends_behind_a_damaged_one() {
+    let sizes = SegmentSizes { segment: 1 << 20, fill_percent: 60 };
+    let device = MemoryDevice::new("data", sizes.initial_bytes(PAGE));
+    LogStructuredStore::format(&*device, PAGE, sizes, DATABASE).unwrap();
+    let open = || LogStructuredStore::new(device.clone(), PAGE, sizes, DATABASE, StoreOptions::default()).unwrap();
+    let store = open();
+    store.recover().unwrap();
+    (1..100).for_each(|version| store.store(&batch(&[version], version)).unwrap());
+    drop(store);
+    let found = appends(&device);
+    let (first, last) = (found.len() - 80, found.len() - 1);
+    assert_eq!(found[first].1.segment, found[last].1.segment);
+    for (at, _) in &found[first..last] {
+        device.corrupt(at + 50, 1, |bytes| bytes[0] ^= 1);
+    }
+    let refused = open().recover().unwrap_err().to_string();
+    assert!(refused.contains(&format!("append {} follows", found[last].1.sequence)), "{refused}");
+}
+
+#[test]
 fn a_page_that_cannot_be_read_keeps_its_segment() {
     PageCompression::ALL.into_iter().for_each(keep_a_page_that_cannot_be_read);
 }

@@ -312,8 +312,8 @@ settings! {
     /// committed yet; with more, sectors go to an overflow unit ("In-Page Logging", section 5.3).
     expert open Number carry_over_percent: u32 = "50";
 
-    /// With log-structured: bytes of a segment, a multiple of the page size, of 8 pages to 64 MiB; on a device with zones, those of a zone.
-    /// Fixed when the database is created.
+    /// With log-structured: bytes of a segment, a multiple of the page size, of 8 pages to 2 GiB; on a device with zones, those of a zone.
+    /// The longer they are, the coarser is cleaning, and the more is read to open after a crash. Fixed when the database is created.
     expert fixed Bytes segment_bytes: u32 = "1 MiB, or a zone";
 
     /// With log-structured: how much of all segments live pages may take, in percent: 10 to 95. A file grows before more are. The
