@@ -216,8 +216,10 @@ fn segments_are_of_two_units_where_enough_are_left_and_streams_follow_the_handle
         let advice = Advice::of(&found);
         assert_eq!([advice.value("page_streams"), advice.value("discard_segments")], [Some(streams), Some("true")]);
     }
-    found.erase_unit.bytes = Some(64 << 20);
-    assert_eq!(Advice::of(&found).value("segment_bytes"), Some("67108864"));
+    for (unit, segment) in [(64 << 20, "134217728"), (1 << 30, "2147483648"), (2 << 30, "2147483648")] {
+        found.erase_unit.bytes = Some(unit);
+        assert_eq!(Advice::of(&found).value("segment_bytes"), Some(segment), "{unit}");
+    }
     found.erase_unit.bytes = None;
     assert_eq!(Advice::of(&found).value("segment_bytes"), Some("16777216"));
 }

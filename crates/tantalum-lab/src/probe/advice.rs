@@ -206,9 +206,12 @@ fn segments(found: &Found) -> Vec<Recommendation> {
     let (segment, why) = match found.erase_unit.bytes {
         Some(unit) => {
             let of_two = 2 * unit;
-            let (units, why) = match of_two <= SEGMENT_MOST && capacity / of_two >= SEGMENTS_TO_CHOOSE_FROM {
-                true => (2, "of two in a segment it copies little: only one is shared with others"),
-                false => (1, "segments of two would be too few"),
+            let (units, why) = if of_two > SEGMENT_MOST {
+                (1, "segments of two would be longer than the longest")
+            } else if capacity / of_two < SEGMENTS_TO_CHOOSE_FROM {
+                (1, "segments of two would be too few")
+            } else {
+                (2, "of two in a segment it copies little: only one is shared with others")
             };
             let why = format!("the device erases {} at once; {why}", bytes(unit));
             ((units * unit).max(SEGMENT_LEAST).next_multiple_of(unit), why)
