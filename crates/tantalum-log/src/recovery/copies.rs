@@ -28,32 +28,45 @@ const COPIED_BYTES_MAX: u64 = 16 << 20;
 
 /// From where on everything is on two pieces of hardware once missing copies are made on `devices`: the checkpoint, or the
 /// end if some cannot be made. `None` if there is only one piece.
-pub(super) fn restore(recovery: &Recovery, devices: &mut [LogDevice]) -> Option<Lsn> {
+///
+/// # Errors
+/// When what is durable nowhere cannot be copied: that of the device that has it, and failed to flush it.
+pub(super) fn restore(recovery: &Recovery, devices: &mut [LogDevice]) -> Result<Option<Lsn>> {
     let (checkpoint, end) = (recovery.members.slot.checkpoint, recovery.end);
-    let is_whole = recovery.order.as_ref().is_some_and(|order| make_copies(recovery, order, devices));
+    let is_whole = match &recovery.order {
+        Some(order) => make_copies(recovery, order, devices)?,
+        None => recovery.unflushed.first().map_or(Ok(false), |(_, error)| Err(error.clone()))?,
+    };
     let healthy = || devices.iter().filter(|device| device.is_healthy());
-    let first = healthy().next()?.hardware;
+    let Some(first) = healthy().next().map(|device| device.hardware) else { return Ok(None) };
     let are_several = healthy().any(|device| device.hardware != first);
-    are_several.then_some(if is_whole { checkpoint } else { end })
+    Ok(are_several.then_some(if is_whole { checkpoint } else { end }))
 }
 
 /// Makes the copies that are missing of the requests in `order`. False if some cannot be made.
-fn make_copies(recovery: &Recovery, order: &[(usize, usize)], devices: &mut [LogDevice]) -> bool {
+fn make_copies(recovery: &Recovery, order: &[(usize, usize)], devices: &mut [LogDevice]) -> Result<bool> {
     let holders = holders(recovery);
     let (mut left, mut is_whole) = (COPIED_BYTES_MAX, true);
     for &(scan, index) in order {
         let found = &recovery.scans[scan].found[index];
         let header = &found.request.header;
-        let on = holders.get(&key(header)).map_or(&[][..], Vec::as_slice);
-        if on.len() >= COPIES {
-            continue;
-        }
-        match left.checked_sub(header.bytes()).filter(|_| copy(recovery, found, on, devices)) {
-            Some(rest) => left = rest,
-            None => is_whole = false,
+        let mut on = holders.get(&key(header)).cloned().unwrap_or_default();
+        while on.len() < COPIES {
+            let rest = left.checked_sub(header.bytes());
+            // What is durable nowhere is copied, however much it is.
+            let copied = (rest.is_some() || on.is_empty()).then(|| copy(recovery, found, &on, devices)).flatten();
+            let Some(hardware) = copied else {
+                if let Some((_, error)) = recovery.unflushed.first().filter(|_| on.is_empty()) {
+                    return Err(error.clone());
+                }
+                is_whole = false;
+                break;
+            };
+            on.push(hardware);
+            left = rest.unwrap_or(0);
         }
     }
-    is_whole
+    Ok(is_whole)
 }
 
 /// A request; its records are the same wherever it is found.
@@ -61,10 +74,11 @@ fn key(header: &RequestHeader) -> (Lsn, Lsn, u64) {
     (header.start, header.end(), header.epoch)
 }
 
-/// The hardware that each request was found on.
+/// The hardware that each request was found on, where it is durable.
 fn holders(recovery: &Recovery) -> BTreeMap<(Lsn, Lsn, u64), Vec<Hardware>> {
     let mut holders: BTreeMap<_, Vec<Hardware>> = BTreeMap::new();
-    for (area, scan) in recovery.areas.iter().zip(&recovery.scans) {
+    let areas = recovery.areas.iter().zip(&recovery.scans);
+    for (area, scan) in areas.filter(|(area, _)| recovery.unflushed(area.superblock.ordinal).is_none()) {
         let hardware = area.device.hardware();
         for found in &scan.found {
             let on = holders.entry(key(&found.request.header)).or_default();
@@ -76,19 +90,18 @@ fn holders(recovery: &Recovery) -> BTreeMap<(Lsn, Lsn, u64), Vec<Hardware>> {
     holders
 }
 
-/// Copies a request to a device on other hardware than it is `on`. False if none can take it. One that fails is set aside.
-fn copy(recovery: &Recovery, found: &Found, on: &[Hardware], devices: &mut [LogDevice]) -> bool {
+/// Copies a request to a device on other hardware than it is `on`, and says to which. `None` if none can take it. One that fails is set
+/// aside.
+fn copy(recovery: &Recovery, found: &Found, on: &[Hardware], devices: &mut [LogDevice]) -> Option<Hardware> {
     let header = &found.request.header;
     let bytes = header.bytes();
     loop {
         let fits = |device: &LogDevice| bytes <= device.main.layout.max_request_bytes() && device.has_room(bytes);
         let takes_it = |device: &&mut LogDevice| device.is_idle() && !on.contains(&device.hardware) && fits(device);
-        let Some(device) = devices.iter_mut().filter(takes_it).max_by_key(|device| device.share().assured) else {
-            return false;
-        };
-        let Ok(records) = payload(&recovery.scans, found) else { return false };
+        let device = devices.iter_mut().filter(takes_it).max_by_key(|device| device.share().assured)?;
+        let records = payload(&recovery.scans, found).ok()?;
         match write(recovery, header, &records, device) {
-            Ok(()) => return true,
+            Ok(()) => return Some(device.hardware),
             Err(error) => device.set_aside = Some(error),
         }
     }

@@ -83,6 +83,8 @@ pub struct Record {
 #[derive(Debug)]
 pub struct Recovery {
     members: Members,
+    /// Devices whose flush failed: they are read, and hold nothing for the log from then on.
+    unflushed: Vec<(u32, Error)>,
     areas: Vec<Member>,
     /// One for each area.
     scans: Vec<Scan>,
@@ -126,10 +128,20 @@ pub(crate) fn open(
     let mut members = identify(&devices, archive.as_ref())?;
     // What is read must not be lost in a power cut that follows: the owner acts on it, and a new epoch starts at its
     // end. A device that still has it in its cache makes it durable now.
+    let (mut unflushed, mut lost) = (Vec::new(), members.missing_bits());
     for member in members.members.clone() {
-        if let Err(error) = member.device.flush() {
-            members.exclude(member.superblock.ordinal, error)?;
+        let Err(error) = member.device.flush() else { continue };
+        let ordinal = member.superblock.ordinal;
+        if members.is_superfluous(ordinal) {
+            members.exclude(ordinal, error)?;
+            continue;
         }
+        // It is read all the same: another may have been set aside before it, and lack what was committed since.
+        lost |= member.covers;
+        if !members.tolerates(lost) {
+            return Err(error);
+        }
+        unflushed.push((ordinal, error));
     }
     if let Some(archive) = &archive {
         archive.flush_control()?;
@@ -151,7 +163,20 @@ pub(crate) fn open(
     let is_archived = options.archive.as_ref().is_some_and(|archive| !archive.read_only);
     let archive = is_archived.then(|| FoundArchive::new(archive, scanned, &scans, &merged, only_there));
     let reader = Reader::new(merged.order, members.slot.checkpoint);
-    Ok(Recovery { members, areas, scans, end, from, reader, locate_reads, archive, order, begun: None, options })
+    Ok(Recovery {
+        members,
+        unflushed,
+        areas,
+        scans,
+        end,
+        from,
+        reader,
+        locate_reads,
+        archive,
+        order,
+        begun: None,
+        options,
+    })
 }
 
 /// Reads everything that recovery needs. Errors are those of needed devices; damage is left in the result, but a
@@ -322,14 +347,19 @@ impl Recovery {
             return Ok(());
         }
         let mut slots = SlotWriter::new(self.members.slot.clone());
-        let (missing, lagging) = (self.members.missing_bits(), self.members.lagging_bits());
+        let lagging = self.members.lagging_bits();
+        // What could not be flushed is copied, so that nothing on those devices is needed.
+        let missing = self.unflushed.iter().fold(self.members.missing_bits(), |bits, (ordinal, _)| bits | 1 << ordinal);
         let mut devices = self.log_devices();
         self.complete_newest_slot(&mut devices, lagging, &slots)?;
         // The first slot says of archive and devices what the one before did: those that the log went on without may not get it.
         let epoch = slots.begin_epoch(self.end, missing | lagging);
         let archive = self.archive.take().map(|archive| archive.open(self, epoch)).transpose()?;
         let control = archive.as_ref().map(|archive| archive.control());
-        let mirrored_from = if self.options.copies > 1 { copies::restore(self, &mut devices) } else { None };
+        let is_mirrored = self.options.copies > 1;
+        let restores = is_mirrored || !self.unflushed.is_empty();
+        let whole_from = if restores { copies::restore(self, &mut devices)? } else { None };
+        let mirrored_from = whole_from.filter(|_| is_mirrored);
         slots.set_mirrored(mirrored_from, |member| {
             let device = devices.iter().find(|device| device.device_id == member.device_id);
             device.map(|device| device.hardware)
@@ -343,7 +373,7 @@ impl Recovery {
         let failed = devices.iter().filter(|device| !device.is_healthy());
         let failed = failed.fold(0, |bits, device| bits | 1 << device.ordinal);
         slots.set_not_needed(missing | lagging & failed);
-        if failed == 0 {
+        if failed & !missing == 0 {
             slots.set_stamped();
         }
         // Both slots know the epoch now: one that is damaged later cannot hide it.
@@ -419,7 +449,16 @@ impl Recovery {
                 None => device,
             }
         };
-        scanned().filter(|(area, _)| !area.is_hiding).map(device).collect()
+        let mut devices: Vec<_> = scanned().filter(|(area, _)| !area.is_hiding).map(device).collect();
+        for device in &mut devices {
+            device.set_aside = self.unflushed(device.ordinal).cloned();
+        }
+        devices
+    }
+
+    /// Why what a device has does not count as durable, if it does not.
+    fn unflushed(&self, ordinal: u32) -> Option<&Error> {
+        self.unflushed.iter().find(|(of, _)| *of == ordinal).map(|(_, error)| error)
     }
 
     /// Starts the log, after [`begin_epoch`](Self::begin_epoch): appends are allowed from now on.

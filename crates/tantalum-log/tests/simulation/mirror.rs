@@ -330,6 +330,32 @@ fn with_one_device_left_the_log_goes_on_and_says_so_until_there_are_two_again() 
 }
 
 #[test]
+fn a_device_that_fails_to_flush_when_the_log_is_opened_gives_what_others_lack() {
+    simulate(20, |seed| {
+        let all = devices(["a", "b", "c"]);
+        let all = &all[..2 + seed as usize % 2];
+        let log = create(all);
+        (0..10).for_each(|n| _ = flush(&log, n));
+        // They are set aside, and no checkpoint says so before the power goes.
+        all[1..].iter().for_each(|device| device.inject(Fault::FailWrites { after: 0 }));
+        (10..20).for_each(|n| _ = flush(&log, n));
+        let forks: Vec<_> = all.iter().map(|device| device.fork()).collect();
+        drop(log);
+        forks[0].inject(Fault::FailFlushes { after: 0 });
+        let (log, found) = open(&forks).expect("the first can be read");
+        assert_eq!(found, (0..20).collect::<Vec<_>>());
+        let stats = log.stats();
+        assert!(stats.devices[0].set_aside.is_some() && stats.keeps_copies == (all.len() == 3), "{stats:?}");
+        (20..25).for_each(|n| _ = flush(&log, n));
+        // The others have all now, each of them if they are two.
+        for other in &forks[1..] {
+            let found = open(from_ref(&other.fork())).expect("without the first").1;
+            assert_eq!(found, (0..25).collect::<Vec<_>>());
+        }
+    });
+}
+
+#[test]
 fn a_device_that_is_needed_for_the_second_copy_stays() {
     simulate(10, |_| {
         let [a, b, c] = devices(["a", "b", "c"]);
